@@ -1,0 +1,37 @@
+// Reading files by position. Errors are Error{kModel} with the path in the message.
+// Thread rule: a File may be read from several threads at once (pread).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+namespace foresail {
+
+class File {
+ public:
+  explicit File(std::filesystem::path path);  // regular files only; links are followed
+  ~File();
+  File(File&& other) noexcept;
+  File& operator=(File&&) = delete;
+  File(const File&) = delete;
+
+  uint64_t size_bytes() const { return size_bytes_; }
+  const std::filesystem::path& path() const { return path_; }
+  // Fills `out` from `offset_bytes`; a short read is an error (the file was truncated).
+  void read(uint64_t offset_bytes, std::span<std::byte> out) const;
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  uint64_t size_bytes_ = 0;
+};
+
+// The whole file; refuses more than max_bytes before reading anything.
+std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes);
+
+// Writes to a temporary name beside the target, then renames, so a reader never sees half a file.
+void write_file(const std::filesystem::path& path, std::string_view content);
+
+}  // namespace foresail

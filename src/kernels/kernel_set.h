@@ -1,0 +1,185 @@
+// The interface between the model and a device: coarse operations, each named after the fused
+// kernel it becomes. `ref` is the oracle, `cpu` the fast host device, `cuda` the GPU.
+// Owner: the executor creates one set at start-up and prints its name. Thread rule: one caller.
+//
+// Batch invariance is part of the contract of every operation: the result of a row is bitwise the
+// same whatever other rows are in the call, however many there are, and wherever the row stands.
+//
+// Shapes: T rows (tokens), H hidden, nh heads, n nope dims, r rope dims, v value dims, c latent
+// rank (kv_lora_rank), E experts, k experts per token. Matrices are row-major.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "tensor/dtype.h"
+
+namespace foresail {
+
+// [rows, cols] with `stride` elements between rows; kF32 or kBF16. Does not own.
+struct MatrixView {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;  // elements
+};
+
+// A weight as it lies in the checkpoint: [n_out, n_in], kF32, kBF16 or kF16.
+struct HostMatrix {
+  const void* data = nullptr;
+  DType dtype = DType::kBF16;
+  int64_t n_out = 0;
+  int64_t n_in = 0;
+  int64_t stride = 0;        // elements between output rows
+  bool transposed = false;   // data is [n_in, n_out] instead; stride is between its rows
+};
+
+// A weight in the device's own layout; made by KernelSet::pack, used only by the same set.
+class Matrix {
+ public:
+  Matrix(int64_t n_out, int64_t n_in) : n_out_(n_out), n_in_(n_in) {}
+  virtual ~Matrix() = default;
+  int64_t n_out() const { return n_out_; }
+  int64_t n_in() const { return n_in_; }
+  virtual uint64_t size_bytes() const = 0;
+
+ private:
+  int64_t n_out_;
+  int64_t n_in_;
+};
+using MatrixPtr = std::unique_ptr<const Matrix>;
+
+enum class RopeLayout { kAdjacentPairs, kHalfSplit };  // pairs (2i, 2i+1) or (i, i + r/2)
+
+// cos/sin are [max_position, r/2] f32 tables with the YaRN amplitude already multiplied in.
+struct RopeTable {
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  int rope_dim = 0;
+  RopeLayout layout = RopeLayout::kAdjacentPairs;
+};
+
+// The latent cache of one layer, [pages, page_size, c + r]; kF32 or kBF16. A row is the normed
+// latent followed by the rotated shared key.
+struct LatentCache {
+  void* data = nullptr;
+  DType dtype = DType::kBF16;
+  int page_size = 0;   // tokens
+  int latent_dim = 0;  // c
+  int rope_dim = 0;    // r
+};
+
+// The rows of one request inside a batch. Row i of the request sees the keys
+// [0, kv_end - row_count + 1 + i): an end-aligned causal mask. kv_end == 0: the request is padding.
+struct SequenceRows {
+  int32_t row_begin = 0;
+  int32_t row_count = 0;
+  int32_t kv_end = 0;                 // keys visible to the last row
+  const int32_t* page_table = nullptr;  // page of key j is page_table[j / page_size]
+};
+
+enum class GateScore { kSoftmax, kSigmoid };
+enum class GroupScore { kNone, kMax, kTopTwoSum };  // none: every expert may be chosen
+
+// models.md names: noaux_tc = sigmoid + bias + kTopTwoSum; group_limited_greedy = softmax + kMax.
+struct RouteParams {
+  GateScore score = GateScore::kSigmoid;
+  GroupScore group_score = GroupScore::kNone;
+  int expert_count = 0;
+  int top_k = 0;
+  int group_count = 1;
+  int top_groups = 1;
+  bool normalize = false;  // weights /= (sum + 1e-20)
+  float scale = 1.0f;      // weights *= scale
+  const float* bias = nullptr;  // [E] added for the choice only; null: none
+};
+
+struct ExpertWeights {
+  const Matrix* gate_up = nullptr;  // [2 * inner, H]: gate rows first, then up rows
+  const Matrix* down = nullptr;     // [H, inner]
+};
+
+// Log-sum-exp of one (row, head): natural log, of the scaled scores. Empty key set: -infinity.
+struct ExpandedKeys {
+  const float* k_nope = nullptr;  // [keys, nh, n]
+  const float* k_rope = nullptr;  // [keys, r], one for all heads
+  const float* value = nullptr;   // [keys, nh, v]
+  int64_t key_count = 0;
+};
+
+class KernelSet {
+ public:
+  virtual ~KernelSet() = default;
+  virtual std::string_view name() const = 0;  // "ref", "cpu-avx512bf16", ...
+  // Type of every GEMM input (`act` below): kF32 or kBF16.
+  virtual DType act_dtype() const = 0;
+
+  virtual MatrixPtr pack(const HostMatrix& weight) = 0;
+
+  // out[T, H] f32 = scale * table[ids]; table [V, H] kF32/kBF16. 0 <= ids < V (checked upstream).
+  virtual void embed(std::span<const int32_t> ids, const MatrixView& table, float scale,
+                     const MatrixView& out) = 0;
+  // x, out [T, N] of either dtype; y = x * rsqrt(mean(x^2) + eps) * weight, computed in f32.
+  virtual void rms_norm(const MatrixView& x, const float* weight, float eps,
+                        const MatrixView& out) = 0;
+  // out f32 [T, n_out] = (accumulate ? out : 0) + scale * (x·Wᵀ + bias). x act [T, n_in].
+  virtual void linear(const MatrixView& x, const Matrix& weight, const float* bias, float scale,
+                      bool accumulate, const MatrixView& out) = 0;
+  // gate_up f32 [T, 2 * inner] -> act [T, inner]: silu(gate) * up.
+  virtual void silu_mul(const MatrixView& gate_up, const MatrixView& out) = 0;
+  // Any dtype to any dtype, [T, N].
+  virtual void convert(const MatrixView& in, const MatrixView& out) = 0;
+
+  // In place on q f32 [T, nh * (n + r)]: rotates the last r of each head to positions[t], then
+  // multiplies the whole row by row_scale[t] (null: 1).
+  virtual void rotate_query(const MatrixView& q, int head_count, const RopeTable& rope,
+                            std::span<const int32_t> positions, const float* row_scale) = 0;
+  // kv f32 [T, c + r]: norms the first c, rotates the last r, writes row slots[t] of the cache
+  // (slot = page * page_size + offset; negative: the row is not written).
+  virtual void store_latent(const MatrixView& kv, const float* norm_weight, float eps,
+                            const RopeTable& rope, std::span<const int32_t> positions,
+                            std::span<const int32_t> slots, const LatentCache& cache) = 0;
+  // q f32 [T, nh * (n + r)] -> out f32 [T, nh * (c + r)]: per head [q_nope·W_UK | q_pe].
+  // w_uk_t[h] is [c, n] (n_out = c).
+  virtual void absorb_query(const MatrixView& q, std::span<const MatrixPtr> w_uk_t, int nope_dim,
+                            int rope_dim, const MatrixView& out) = 0;
+  // Absorbed attention. q f32 [T, nh * (c + r)] -> out act [T, nh * c]. Rows of padding sequences
+  // are left untouched.
+  virtual void latent_attention(const MatrixView& q, int head_count, float softmax_scale,
+                                std::span<const SequenceRows> sequences, const LatentCache& cache,
+                                const MatrixView& out) = 0;
+  // in act [T, nh * c] -> out act [T, nh * v] through w_uv[h] [v, c].
+  virtual void value_up(const MatrixView& in, std::span<const MatrixPtr> w_uv,
+                        const MatrixView& out) = 0;
+
+  // Expanded attention, step 1: keys [key_begin, key_begin + keys) of one request, up-projected
+  // from the cache: k_nope f32 [keys, nh * n], k_rope f32 [keys, r], value f32 [keys, nh * v].
+  // w_uk[h] is [n, c], w_uv[h] is [v, c].
+  virtual void expand_latent(const SequenceRows& sequence, int64_t key_begin,
+                             const LatentCache& cache, std::span<const MatrixPtr> w_uk,
+                             std::span<const MatrixPtr> w_uv, const MatrixView& k_nope,
+                             const MatrixView& k_rope, const MatrixView& value) = 0;
+  // Step 2: q f32 [rows, nh * (n + r)] over `keys`; causal: row i sees the first
+  // key_count - rows + 1 + i keys, otherwise all. out f32 [rows, nh * v], lse f32 [rows, nh].
+  virtual void expanded_attention(const MatrixView& q, int head_count, float softmax_scale,
+                                  bool causal, const ExpandedKeys& keys, const MatrixView& out,
+                                  const MatrixView& lse) = 0;
+  // Step 3: (out, lse) <- merge of (out, lse) and (other, other_lse); exact when either is empty.
+  virtual void merge_attention(const MatrixView& other, const MatrixView& other_lse,
+                               const MatrixView& out, const MatrixView& lse) = 0;
+
+  // logits f32 [T, E] -> ids int32 [T, k] (best first; ties: lowest id), weights f32 [T, k].
+  // NaN logits never yield an id out of range.
+  virtual void route(const MatrixView& logits, const RouteParams& params, int32_t* ids,
+                     float* weights) = 0;
+  // out f32 [T, H] += sum over the k experts of a row of weight * down(silu(gate x) * up x), added
+  // in ascending expert id. Each distinct expert's weights are read once per call.
+  virtual void experts(const MatrixView& x, std::span<const ExpertWeights> experts,
+                       const int32_t* ids, const float* weights, int top_k,
+                       const MatrixView& out) = 0;
+};
+
+}  // namespace foresail
