@@ -1,0 +1,114 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "apps/model_flags.h"
+#include "apps/sampling_flags.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+
+namespace foresail {
+namespace {
+
+constexpr uint64_t kMaxPromptBytes = 64ull << 20;
+
+struct RunFlags {
+  ModelFlags model;
+  GenerationOptions generation;
+  std::string prompt, prompt_file;
+  bool stats = false, json = false, echo = false;
+};
+
+// Accepted drafts in green: what speculation gave for nothing is visible as it happens.
+class Printer {
+ public:
+  explicit Printer(bool colour) : colour_(colour) {}
+  void operator()(const TokenEvent& event) {
+    if (event.text.empty()) return;
+    if (colour_ && event.from_draft)
+      fmt::print("\033[32m{}\033[0m", event.text);
+    else
+      fmt::print("{}", event.text);
+    std::fflush(stdout);
+  }
+
+ private:
+  bool colour_;
+};
+
+Json stats_json(const GenerationStats& stats) {
+  return {{"prompt_tokens", stats.prompt_tokens},
+          {"output_tokens", stats.output_tokens},
+          {"finish_reason", finish_reason_name(stats.finish)},
+          {"prefill_s", stats.prefill_s},
+          {"decode_s", stats.decode_s},
+          {"verify_passes", stats.verify_passes},
+          {"accept_length", stats.accept_length()},
+          {"drafted_at", stats.drafted_at},
+          {"accepted_at", stats.accepted_at}};
+}
+
+void print_stats(const GenerationStats& stats, bool speculating, bool simulated) {
+  const auto later_tokens = static_cast<double>(stats.output_tokens - 1);
+  fmt::print(stderr, "prefill {} tokens in {:.3f} s ({:.1f} tok/s), decode {} tokens in {:.3f} s ({:.1f} tok/s)",
+             stats.prompt_tokens, stats.prefill_s, static_cast<double>(stats.prompt_tokens) / stats.prefill_s,
+             stats.output_tokens, stats.decode_s, stats.decode_s > 0 ? later_tokens / stats.decode_s : 0.0);
+  if (speculating) {
+    fmt::print(stderr, ", accept length {:.2f} (1 + accepted/verify passes", stats.accept_length());
+    for (size_t i = 0; i < stats.accepted_at.size(); ++i)
+      fmt::print(stderr, "{} {:.0f} %", i == 0 ? "; by position" : ",",
+                 stats.drafted_at[i] == 0 ? 0.0 : 100.0 * static_cast<double>(stats.accepted_at[i]) / static_cast<double>(stats.drafted_at[i]));
+    fmt::print(stderr, "){}", simulated ? " SIMULATED" : "");
+  }
+  fmt::print(stderr, "\n");
+}
+
+void run(RunFlags& flags) {
+  if (flags.prompt.empty() == flags.prompt_file.empty())
+    throw_error(ErrorCode::kUsage, "give the prompt either with -p TEXT or with --prompt-file FILE");
+  if (!flags.prompt_file.empty()) flags.prompt = read_text_file(flags.prompt_file, kMaxPromptBytes);
+  const auto tokenizer = Tokenizer::load(flags.model.options.model_path);
+  const auto model = load_model(flags.model);
+  const std::vector<int32_t> prompt = tokenizer->encode(flags.prompt, {.add_bos = true});
+  TextGenerator generator(*model, tokenizer.get());
+  const bool colour = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr && model->drafter() != nullptr;
+  Printer printer(colour);
+  std::string text;
+  std::vector<int32_t> ids;
+  if (flags.echo && !flags.json) fmt::print("{}", flags.prompt);
+  const GenerationStats stats = generator.generate(prompt, flags.generation, [&](const TokenEvent& event) {
+    if (event.token >= 0) ids.push_back(event.token);
+    text += event.text;
+    if (!flags.json) printer(event);
+  });
+  if (flags.json) {
+    Json result = stats_json(stats);
+    result["text"] = text;
+    result["token_ids"] = ids;
+    result["prompt_ids"] = prompt;
+    fmt::print("{}\n", result.dump());
+  } else {
+    fmt::print("\n");
+  }
+  if (flags.stats) print_stats(stats, model->drafter() != nullptr, flags.model.simulate_accept_length > 0);
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app) {
+  auto flags = std::make_shared<RunFlags>();
+  CLI::App* command = app.add_subcommand("run", "Generate text from one prompt");
+  add_model_flags(*command, flags->model, true);
+  add_sampling_flags(*command, flags->generation);
+  command->add_option("-p,--prompt", flags->prompt, "the prompt");
+  command->add_option("--prompt-file", flags->prompt_file, "read the prompt from a file");
+  command->add_flag("--stats", flags->stats, "print tokens/s and accept length");
+  command->add_flag("--json", flags->json, "print one JSON object instead of text");
+  command->add_flag("--echo", flags->echo, "print the prompt first");
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace foresail

@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <new>
+
+#include "apps/command.h"
+#include "apps/nearest_name.h"
+#include "base/error.h"
+
+namespace foresail {
+namespace {
+
+constexpr const char* kExamples =
+    "examples:\n"
+    "  foresail run models/tales -p \"Once upon a time\"\n"
+    "  foresail inspect models/tales\n"
+    "  foresail make-model /tmp/tiny --preset tiny-mla\n";
+
+// The innermost command that was chosen: its options are the ones to compare a typo with.
+const CLI::App& chosen_command(const CLI::App& app) {
+  const CLI::App* current = &app;
+  while (!current->get_subcommands().empty()) current = current->get_subcommands()[0];
+  return *current;
+}
+
+int report_usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  std::string message = error.what();
+  const CLI::App& command = chosen_command(app);
+  std::vector<std::string> extras = command.remaining();
+  if (extras.empty()) extras = app.remaining(true);
+  if (!extras.empty()) {
+    const bool is_flag = extras[0].starts_with("-");
+    const std::string typed = extras[0].substr(0, extras[0].find('='));
+    std::vector<std::string> known;
+    if (is_flag) {
+      for (const CLI::Option* option : command.get_options())
+        for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    } else {
+      for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) known.push_back(sub->get_name());
+    }
+    message = fmt::format("unknown {} {}", is_flag ? "flag" : "argument", typed);
+    const std::string near = nearest_name(typed, known);
+    if (!near.empty()) message += fmt::format(" (did you mean {}?)", near);
+  }
+  fmt::print(stderr, "error: {}\n", message);
+  return static_cast<int>(ErrorCode::kUsage);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Foresail serves latent-attention (MLA) language models with speculative decoding.", "foresail");
+  app.require_subcommand(0, 1);
+  app.footer(kExamples);
+  add_run_command(app);
+  add_chat_command(app);
+  add_eval_command(app);
+  add_inspect_command(app);
+  add_text_commands(app);
+  add_make_model_command(app);
+  add_bench_command(app);
+  add_env_command(app);
+  add_version_command(app);
+  try {
+    app.parse(argc, argv);
+    if (app.get_subcommands().empty()) fmt::print("{}", app.help());
+    return 0;
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return report_usage_error(app, error);
+  } catch (const Error& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return error.exit_status();
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "error: not enough memory\n");
+    return static_cast<int>(ErrorCode::kDevice);
+  }
+}
+
+}  // namespace
+}  // namespace foresail
+
+int main(int argc, char** argv) { return foresail::run(argc, argv); }

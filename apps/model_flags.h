@@ -1,0 +1,25 @@
+// The flags that every command which loads a model shares.
+#pragma once
+
+#include <memory>
+
+#include "apps/command.h"
+#include "engine/loaded_model.h"
+#include "text/tokenizer.h"
+
+namespace foresail {
+
+struct ModelFlags {
+  ModelOptions options;
+  std::string speculative_algorithm = "NONE";
+  double simulate_accept_length = 0.0;  // 0: off
+  bool quiet = false;
+};
+
+// Adds MODEL and the loading flags. `speculative`: also the --speculative-* flags.
+void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative);
+
+// Loads with a progress bar on a terminal, and says what was chosen (kernels, threads, memory).
+std::unique_ptr<LoadedModel> load_model(ModelFlags& flags);
+
+}  // namespace foresail

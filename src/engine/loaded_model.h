@@ -1,0 +1,51 @@
+// A model ready to run: kernels, weights, caches, drafter, one iteration object over them.
+// Owner: a command or the engine. Thread rule: one caller.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "engine/memory_plan.h"
+#include "engine/model_options.h"
+#include "model/mla_model.h"
+#include "runtime/latent_store.h"
+#include "speculative/drafter.h"
+#include "speculative/iteration.h"
+
+namespace foresail {
+
+class LoadedModel {
+ public:
+  // Throws Error for anything wrong with the model, the options or the machine.
+  explicit LoadedModel(ModelOptions options, LoadProgress progress = {});
+
+  const ModelOptions& options() const { return options_; }
+  const ModelConfig& config() const { return model_->config(); }
+  const MemoryPlan& memory_plan() const { return plan_; }
+  int64_t context_length() const { return plan_.context_length; }
+  KernelSet& kernels() { return *kernels_; }
+  MlaModel& model() { return *model_; }
+  const LatentStore& store() const { return *store_; }
+  Drafter* drafter() { return drafter_.get(); }
+  Iteration& iteration() { return *iteration_; }
+  uint64_t packed_bytes() const { return packed_bytes_; }
+  int64_t pages_per_slot() const { return pages_per_slot_; }
+
+ private:
+  void load_drafter(WeightLoader& loader, DType cache_dtype);
+
+  ModelOptions options_;
+  MemoryPlan plan_;
+  std::unique_ptr<ThreadPool> threads_;
+  std::unique_ptr<KernelSet> kernels_;
+  std::unique_ptr<MlaModel> model_;
+  std::unique_ptr<LatentStore> store_;
+  std::unique_ptr<Drafter> drafter_;
+  std::unique_ptr<Iteration> iteration_;
+  int64_t pages_per_slot_ = 0;
+  uint64_t packed_bytes_ = 0;
+};
+
+}  // namespace foresail

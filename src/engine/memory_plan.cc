@@ -1,0 +1,81 @@
+#include "engine/memory_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/error.h"
+#include "checkpoint/tensor_list.h"
+#include "tensor/dtype.h"
+
+namespace foresail {
+namespace {
+
+// A prefill chunk's activations and the thread stacks; measured, not derived.
+constexpr uint64_t kWorkspaceBytes = 256ull << 20;
+constexpr int64_t kDefaultContext = 8192;
+
+uint64_t element_bytes(const std::string& dtype) { return dtype == "f32" ? 4 : 2; }
+
+}  // namespace
+
+std::string format_bytes(uint64_t size_bytes) {
+  if (size_bytes >= 1ull << 30) return fmt::format("{:.2f} GiB", static_cast<double>(size_bytes) / (1ull << 30));
+  if (size_bytes >= 1ull << 20) return fmt::format("{:.1f} MiB", static_cast<double>(size_bytes) / (1ull << 20));
+  return fmt::format("{:.1f} KiB", static_cast<double>(size_bytes) / 1024);
+}
+
+uint64_t available_memory_bytes() {
+  uint64_t available = 0;
+  std::ifstream info("/proc/meminfo");
+  for (std::string key; info >> key;) {
+    uint64_t kib = 0;
+    if (key == "MemAvailable:" && info >> kib) available = kib * 1024;
+    info.ignore(256, '\n');
+  }
+  std::ifstream limit("/sys/fs/cgroup/memory.max");
+  std::ifstream used("/sys/fs/cgroup/memory.current");
+  uint64_t limit_bytes = 0;
+  uint64_t used_bytes = 0;
+  if (limit >> limit_bytes && used >> used_bytes && limit_bytes > used_bytes)
+    available = std::min(available, limit_bytes - used_bytes);
+  return available;
+}
+
+MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, bool with_mtp) {
+  MemoryPlan plan;
+  for (const TensorSpec& spec : all_tensors(config, with_mtp)) {
+    uint64_t elements = 1;
+    for (const int64_t dim : spec.shape) elements *= static_cast<uint64_t>(dim);
+    plan.weight_bytes += elements * element_bytes(options.dtype);
+    // The key half of kv_b is kept in both orientations, one for each form of attention.
+    if (spec.name.ends_with("kv_b_proj.weight"))
+      plan.weight_bytes += elements * element_bytes(options.dtype) * config.nope_dim / (config.nope_dim + config.value_dim);
+  }
+  if (config.tied_embeddings)
+    plan.weight_bytes += static_cast<uint64_t>(config.vocab_size * config.hidden_dim) * element_bytes(options.dtype);
+  plan.context_length = options.context_length > 0 ? options.context_length : std::min(config.max_positions, kDefaultContext);
+  const std::string kv_dtype = options.kv_cache_dtype == "auto" ? options.dtype : options.kv_cache_dtype;
+  const int64_t cached_layers = config.layer_count + (with_mtp ? config.mtp_layer_count : 0);
+  plan.kv_bytes_per_token = static_cast<uint64_t>(cached_layers * config.latent_row_dim()) * element_bytes(kv_dtype);
+  plan.kv_bytes = plan.kv_bytes_per_token * static_cast<uint64_t>(plan.context_length) * options.slot_count;
+  plan.workspace_bytes = kWorkspaceBytes;
+  plan.available_bytes = available_memory_bytes();
+  return plan;
+}
+
+void require_fits(const MemoryPlan& plan) {
+  if (plan.available_bytes == 0 || plan.total_bytes() <= plan.available_bytes) return;
+  const uint64_t fixed = plan.weight_bytes + plan.workspace_bytes;
+  std::string advice = "choose a smaller model or --dtype bf16";
+  if (fixed + plan.kv_bytes_per_token < plan.available_bytes)
+    advice = fmt::format("--context-length {} would fit", (plan.available_bytes - fixed) / plan.kv_bytes_per_token);
+  throw_error(ErrorCode::kDevice,
+              "not enough memory: need {} = weights {} + KV {} ({} tokens x {} bytes) + workspace {}, have {}: {}",
+              format_bytes(plan.total_bytes()), format_bytes(plan.weight_bytes), format_bytes(plan.kv_bytes),
+              plan.context_length, plan.kv_bytes_per_token, format_bytes(plan.workspace_bytes),
+              format_bytes(plan.available_bytes), advice);
+}
+
+}  // namespace foresail

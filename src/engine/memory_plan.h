@@ -1,0 +1,30 @@
+// What a model will need, told before anything is loaded.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "checkpoint/model_config.h"
+#include "engine/model_options.h"
+
+namespace foresail {
+
+struct MemoryPlan {
+  uint64_t weight_bytes = 0;   // packed, embeddings included
+  uint64_t kv_bytes = 0;       // for context_length tokens
+  uint64_t workspace_bytes = 0;
+  uint64_t available_bytes = 0;
+  int64_t context_length = 0;  // tokens
+  uint64_t kv_bytes_per_token = 0;
+  uint64_t total_bytes() const { return weight_bytes + kv_bytes + workspace_bytes; }
+};
+
+MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, bool with_mtp);
+// Throws Error{kDevice} with the sum and the flag value that would fit.
+void require_fits(const MemoryPlan& plan);
+// MemAvailable of this machine, or the smaller limit of its control group.
+uint64_t available_memory_bytes();
+// "12.3 MiB", "1.25 GiB"
+std::string format_bytes(uint64_t size_bytes);
+
+}  // namespace foresail

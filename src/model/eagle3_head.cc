@@ -1,0 +1,191 @@
+#include "model/eagle3_head.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace foresail {
+namespace {
+
+std::vector<double> llama_inv_freq(double theta, int64_t dim) {
+  std::vector<double> result;
+  for (int64_t i = 0; i < dim / 2; ++i) result.push_back(std::pow(theta, -2.0 * i / dim));
+  return result;
+}
+
+// d2t holds offsets: target id = draft id + d2t[draft id].
+std::vector<int32_t> load_token_map(WeightLoader& loader, const DraftConfig& config) {
+  if (!loader.has("d2t")) {
+    if (config.draft_vocab_size == config.mla.vocab_size) return {};
+    throw_model_error("the draft head has {} tokens of the target's {} but no tensor d2t that maps them",
+                      config.draft_vocab_size, config.mla.vocab_size);
+  }
+  const HostTensor offsets = loader.tensor("d2t", {config.draft_vocab_size});
+  if (offsets.dtype != DType::kI64) throw_model_error("d2t is {}, expected I64", dtype_name(offsets.dtype));
+  std::vector<int32_t> result;
+  for (int64_t i = 0; i < config.draft_vocab_size; ++i) {
+    const int64_t offset = offsets.data.as<int64_t>()[i];
+    if (offset < -i || offset >= config.mla.vocab_size - i)
+      throw_model_error("d2t[{}] = {} leaves the target's vocabulary of {}", i, offset, config.mla.vocab_size);
+    result.push_back(static_cast<int32_t>(i + offset));
+  }
+  return result;
+}
+
+void store_rows(KernelSet& kernels, const MatrixView& rows, std::span<const int32_t> slots, const LatentCache& cache) {
+  const int64_t width = cache.latent_dim + cache.rope_dim;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i] < 0) continue;
+    std::byte* row = static_cast<std::byte*>(cache.data) + slots[i] * width * size_bytes(cache.dtype);
+    kernels.convert(row_range(rows, static_cast<int64_t>(i), 1), {row, cache.dtype, 1, width, width});
+  }
+}
+
+}  // namespace
+
+GroupedAttention::GroupedAttention(const DraftConfig& config, WeightLoader& loader, const std::string& prefix)
+    : head_count_(static_cast<int>(config.mla.head_count)),
+      kv_head_count_(static_cast<int>(config.kv_head_count)),
+      head_dim_(static_cast<int>(config.head_dim)) {
+  const int64_t input_dim = 2 * config.mla.hidden_dim;
+  const int64_t query_dim = int64_t{head_count_} * head_dim_;
+  const int64_t kv_dim = int64_t{kv_head_count_} * head_dim_;
+  q_proj_ = loader.matrix(prefix + "q_proj.weight", query_dim, input_dim);
+  k_proj_ = loader.matrix(prefix + "k_proj.weight", kv_dim, input_dim);
+  v_proj_ = loader.matrix(prefix + "v_proj.weight", kv_dim, input_dim);
+  o_proj_ = loader.matrix(prefix + "o_proj.weight", config.mla.hidden_dim, query_dim);
+}
+
+void GroupedAttention::forward(Pass& pass, const MatrixView& x, std::span<const LatentCache> caches,
+                               const MatrixView& y) const {
+  Arena::Scope scope(pass.arena);
+  KernelSet& kernels = pass.kernels;
+  const int64_t rows = pass.row_count();
+  const MatrixView q = pass.f32(int64_t{head_count_} * head_dim_);
+  const MatrixView k = pass.f32(int64_t{kv_head_count_} * head_dim_);
+  const MatrixView v = pass.f32(int64_t{kv_head_count_} * head_dim_);
+  kernels.linear(x, *q_proj_, nullptr, 1.0f, false, q);
+  kernels.linear(x, *k_proj_, nullptr, 1.0f, false, k);
+  kernels.linear(x, *v_proj_, nullptr, 1.0f, false, v);
+  kernels.rotate_query(q, head_count_, pass.rope, pass.positions, nullptr);
+  kernels.rotate_query(k, kv_head_count_, pass.rope, pass.positions, nullptr);
+
+  const int group = head_count_ / kv_head_count_;
+  const MatrixView kv_row = pass.f32(2 * head_dim_);
+  const MatrixView padded_q = pass.f32(int64_t{group} * 2 * head_dim_);
+  const MatrixView attended = pass.act(int64_t{head_count_} * head_dim_);
+  std::memset(padded_q.data, 0, rows * padded_q.cols * sizeof(float));
+  for (int kv_head = 0; kv_head < kv_head_count_; ++kv_head) {
+    kernels.convert(column_range(v, kv_head * head_dim_, head_dim_), column_range(kv_row, 0, head_dim_));
+    kernels.convert(column_range(k, kv_head * head_dim_, head_dim_), column_range(kv_row, head_dim_, head_dim_));
+    store_rows(kernels, kv_row, pass.slots, caches[kv_head]);
+    for (int head = 0; head < group; ++head)
+      kernels.convert(column_range(q, (kv_head * group + head) * head_dim_, head_dim_),
+                      column_range(padded_q, (2 * head + 1) * head_dim_, head_dim_));
+    kernels.latent_attention(padded_q, group, 1.0f / std::sqrt(static_cast<float>(head_dim_)), pass.sequences,
+                             caches[kv_head], column_range(attended, kv_head * group * head_dim_, group * head_dim_));
+  }
+  kernels.linear(attended, *o_proj_, nullptr, 1.0f, true, y);
+}
+
+Eagle3Head::Eagle3Head(const DraftConfig& config, const MlaModel& target, WeightLoader& loader)
+    : config_(config), target_(target),
+      target_token_(load_token_map(loader, config)),
+      rope_(llama_inv_freq(config.mla.rope.theta, config.mla.rope_dim), 1.0,
+            config.mla.rope.interleaved ? RopeLayout::kAdjacentPairs : RopeLayout::kHalfSplit,
+            target.context_len()) {
+  const int64_t hidden_dim = config.mla.hidden_dim;
+  const int64_t states_dim = static_cast<int64_t>(config.target_layers.size()) * target.config().hidden_dim;
+  // Two name sets are in use for the one layer.
+  const std::string layer = loader.has("midlayer.hidden_norm.weight") ? "midlayer." : "layers.0.";
+  fc_ = loader.matrix("fc.weight", hidden_dim, states_dim);
+  for (size_t i = 0; config.fc_norm && i < config.target_layers.size(); ++i)
+    fc_norms_.push_back(loader.vector("fc_norm." + std::to_string(i) + ".weight", target.config().hidden_dim));
+  if (config.norm_before_fc) fc_input_norm_ = loader.vector("input_norm.weight", states_dim);
+  embedding_norm_ = loader.vector(layer + "input_layernorm.weight", hidden_dim);
+  hidden_norm_ = loader.vector(layer + "hidden_norm.weight", hidden_dim);
+  post_attention_norm_ = loader.vector(layer + "post_attention_layernorm.weight", hidden_dim);
+  head_norm_ = loader.vector("norm.weight", hidden_dim);
+  if (config.is_mla)
+    latent_attention_ = std::make_unique<MlaAttention>(config.mla, loader, layer + "self_attn.", 2 * hidden_dim);
+  else
+    grouped_attention_ = std::make_unique<GroupedAttention>(config, loader, layer + "self_attn.");
+  mlp_ = std::make_unique<GatedMlp>(loader, layer + "mlp.", hidden_dim, config.mla.intermediate_dim);
+  if (loader.has("embed_tokens.weight")) own_embedding_ = load_embedding(loader, "embed_tokens.weight", config.mla);
+  if (loader.has("lm_head.weight")) {
+    own_head_ = loader.matrix("lm_head.weight", config.draft_vocab_size, hidden_dim);
+  } else if (config.draft_vocab_size != config.mla.vocab_size || hidden_dim != target.config().hidden_dim) {
+    throw_model_error("the draft head has no lm_head.weight and its vocabulary or width differs from the target's");
+  }
+  const int64_t embedding_dim = own_embedding_.present() ? hidden_dim : target.config().hidden_dim;
+  if (embedding_dim != hidden_dim)
+    throw_model_error("the draft head has no embed_tokens.weight and its hidden_size {} differs from the target's {}",
+                      hidden_dim, embedding_dim);
+}
+
+MatrixView Eagle3Head::fuse(Pass& pass, const MatrixView& states) const {
+  KernelSet& kernels = pass.kernels;
+  const float eps = static_cast<float>(config_.mla.rms_norm_eps);
+  const MatrixView input = pass.act(states.cols);
+  if (config_.norm_before_fc) {
+    kernels.rms_norm(states, fc_input_norm_.data(), eps, input);
+  } else if (config_.fc_norm) {
+    const int64_t width = target_.config().hidden_dim;
+    for (size_t i = 0; i < fc_norms_.size(); ++i)
+      kernels.rms_norm(column_range(states, i * width, width), fc_norms_[i].data(), eps, column_range(input, i * width, width));
+  } else {
+    kernels.convert(states, input);
+  }
+  const MatrixView fused = pass.f32(config_.mla.hidden_dim);
+  kernels.linear(input, *fc_, nullptr, 1.0f, false, fused);
+  return fused;
+}
+
+DraftHead::Output Eagle3Head::forward(const DraftBatch& batch, std::span<const LatentCache> caches) {
+  arena_.reset();
+  KernelSet& kernels = target_.kernels();
+  const int64_t hidden_dim = config_.mla.hidden_dim;
+  const float eps = static_cast<float>(config_.mla.rms_norm_eps);
+  Pass pass{kernels, arena_, batch.positions, batch.slots, batch.sequences, AttentionPath::kAbsorbed, rope_.view()};
+
+  const EmbeddingTable& embedding = own_embedding_.present() ? own_embedding_ : target_.embedding();
+  const MatrixView embedded = pass.f32(hidden_dim);
+  kernels.embed(batch.next_tokens, embedding.view(), embedding.scale, embedded);
+  const MatrixView state = batch.recycled ? batch.states : fuse(pass, batch.states);
+  const MatrixView both = pass.act(2 * hidden_dim);
+  kernels.rms_norm(embedded, embedding_norm_.data(), eps, column_range(both, 0, hidden_dim));
+  kernels.rms_norm(state, hidden_norm_.data(), eps, column_range(both, hidden_dim, hidden_dim));
+  const MatrixView y = pass.f32(hidden_dim);
+  kernels.convert(config_.norm_before_residual ? column_range(both, hidden_dim, hidden_dim) : state, y);
+  if (config_.is_mla)
+    latent_attention_->forward(pass, both, caches[0], y);
+  else
+    grouped_attention_->forward(pass, both, caches, y);
+  const MatrixView normed = pass.act(hidden_dim);
+  kernels.rms_norm(y, post_attention_norm_.data(), eps, normed);
+  mlp_->forward(pass, normed, 1.0f, y);
+
+  const int64_t selected = static_cast<int64_t>(batch.selected_rows.size());
+  const MatrixView picked = scratch_matrix(arena_, DType::kF32, selected, hidden_dim);
+  const MatrixView normed_states = scratch_matrix(arena_, DType::kF32, selected, hidden_dim);
+  const MatrixView head_input = scratch_matrix(arena_, kernels.act_dtype(), selected, hidden_dim);
+  const MatrixView logits = scratch_matrix(arena_, DType::kF32, selected, config_.draft_vocab_size);
+  gather_rows(y, batch.selected_rows, picked);
+  kernels.rms_norm(picked, head_norm_.data(), eps, normed_states);
+  kernels.convert(normed_states, head_input);
+  kernels.linear(head_input, own_head_ ? *own_head_ : target_.head(), nullptr, 1.0f, false, logits);
+  return {config_.norm_output ? normed_states : picked, logits};
+}
+
+std::vector<CacheShape> Eagle3Head::cache_shapes() const {
+  if (config_.is_mla) return {{static_cast<int>(config_.mla.kv_lora_rank), static_cast<int>(config_.mla.rope_dim)}};
+  const int dim = static_cast<int>(config_.head_dim);
+  return std::vector<CacheShape>(config_.kv_head_count, {dim, dim});
+}
+
+int32_t Eagle3Head::target_token(int32_t draft_token) const {
+  return target_token_.empty() ? draft_token : target_token_[draft_token];
+}
+
+}  // namespace foresail

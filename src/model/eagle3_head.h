@@ -1,0 +1,55 @@
+// An EAGLE-3 head (Li et al. 2025): fc over three target states, one layer that reads
+// [norm(embedding), norm(state)], a reduced draft vocabulary. Llama and MLA layers.
+#pragma once
+
+#include <memory>
+
+#include "checkpoint/draft_config.h"
+#include "model/draft_head.h"
+#include "model/mla_model.h"
+
+namespace foresail {
+
+// Grouped-query attention of the Llama kind over 2H inputs. A key-value head is kept as a
+// LatentCache whose row is [value | key]: with the query [0 | q] the latent kernel's score is q·k
+// and its output the weighted values, so no second attention kernel is needed.
+class GroupedAttention {
+ public:
+  GroupedAttention(const DraftConfig& config, WeightLoader& loader, const std::string& prefix);
+  // y f32 [T, H] += attention(x); x act [T, 2H].
+  void forward(Pass& pass, const MatrixView& x, std::span<const LatentCache> caches, const MatrixView& y) const;
+
+ private:
+  int head_count_, kv_head_count_, head_dim_;
+  MatrixPtr q_proj_, k_proj_, v_proj_, o_proj_;
+};
+
+class Eagle3Head : public DraftHead {
+ public:
+  // The target must outlive the head.
+  Eagle3Head(const DraftConfig& config, const MlaModel& target, WeightLoader& loader);
+
+  Output forward(const DraftBatch& batch, std::span<const LatentCache> caches) override;
+  std::vector<CacheShape> cache_shapes() const override;
+  std::vector<int> target_layers() const override { return config_.target_layers; }
+  int32_t target_token(int32_t draft_token) const override;
+
+ private:
+  MatrixView fuse(Pass& pass, const MatrixView& states) const;
+
+  DraftConfig config_;
+  const MlaModel& target_;
+  MatrixPtr fc_;  // [H, 3 * H_target]
+  std::vector<std::vector<float>> fc_norms_;
+  std::vector<float> fc_input_norm_, embedding_norm_, hidden_norm_, post_attention_norm_, head_norm_;
+  std::unique_ptr<GroupedAttention> grouped_attention_;
+  std::unique_ptr<MlaAttention> latent_attention_;
+  std::unique_ptr<GatedMlp> mlp_;
+  EmbeddingTable own_embedding_;       // empty: the target's
+  MatrixPtr own_head_;                 // null: the target's
+  std::vector<int32_t> target_token_;  // draft id -> target id; empty: the same
+  RopeTables rope_;
+  Arena arena_;
+};
+
+}  // namespace foresail

@@ -1,0 +1,138 @@
+#include "model/mla_attention.h"
+
+#include <algorithm>
+
+namespace foresail {
+namespace {
+
+// Keys of a cached prefix that are up-projected at a time: bounds the workspace, and at this size
+// the up-projection is a large matrix product.
+constexpr int64_t kPrefixChunkKeys = 4096;
+
+const float* data_or_null(const std::vector<float>& values) {
+  return values.empty() ? nullptr : values.data();
+}
+
+}  // namespace
+
+MlaAttention::MlaAttention(const ModelConfig& config, WeightLoader& loader,
+                           const std::string& prefix, int64_t input_dim)
+    : head_count_(static_cast<int>(config.head_count)),
+      nope_dim_(static_cast<int>(config.nope_dim)),
+      rope_dim_(static_cast<int>(config.rope_dim)),
+      value_dim_(static_cast<int>(config.value_dim)),
+      latent_dim_(static_cast<int>(config.kv_lora_rank)),
+      q_lora_rank_(config.q_lora_rank),
+      softmax_scale_(static_cast<float>(config.softmax_scale())),
+      residual_scale_(static_cast<float>(config.residual_scale)),
+      latent_eps_(static_cast<float>(config.latent_norm_eps)) {
+  const auto bias = [&](const char* name, int64_t dim) {
+    return config.attention_bias ? loader.vector(prefix + name, dim) : std::vector<float>{};
+  };
+  if (q_lora_rank_ == 0) {
+    q_proj_ = loader.matrix(prefix + "q_proj.weight", config.query_dim(), input_dim);
+  } else {
+    q_a_ = loader.matrix(prefix + "q_a_proj.weight", q_lora_rank_, input_dim);
+    q_a_bias_ = bias("q_a_proj.bias", q_lora_rank_);
+    q_a_norm_ = loader.vector(prefix + "q_a_layernorm.weight", q_lora_rank_);
+    q_b_ = loader.matrix(prefix + "q_b_proj.weight", config.query_dim(), q_lora_rank_);
+  }
+  kv_a_ = loader.matrix(prefix + "kv_a_proj_with_mqa.weight", config.latent_row_dim(), input_dim);
+  kv_a_bias_ = bias("kv_a_proj_with_mqa.bias", config.latent_row_dim());
+  kv_a_norm_ = loader.vector(prefix + "kv_a_layernorm.weight", latent_dim_);
+  o_proj_ = loader.matrix(prefix + "o_proj.weight", config.hidden_dim, int64_t{head_count_} * value_dim_);
+  o_bias_ = bias("o_proj.bias", config.hidden_dim);
+
+  // kv_b_proj is head-major: n key rows, then v value rows, per head.
+  const int64_t rows_per_head = nope_dim_ + value_dim_;
+  const HostTensor kv_b =
+      loader.tensor(prefix + "kv_b_proj.weight", {head_count_ * rows_per_head, latent_dim_});
+  for (int head = 0; head < head_count_; ++head) {
+    const std::byte* keys =
+        kv_b.data.data() + head * rows_per_head * latent_dim_ * size_bytes(kv_b.dtype);
+    const std::byte* values = keys + int64_t{nope_dim_} * latent_dim_ * size_bytes(kv_b.dtype);
+    w_uk_.push_back(loader.pack({keys, kv_b.dtype, nope_dim_, latent_dim_, latent_dim_}));
+    w_uk_t_.push_back(loader.pack({keys, kv_b.dtype, latent_dim_, nope_dim_, latent_dim_, true}));
+    w_uv_.push_back(loader.pack({values, kv_b.dtype, value_dim_, latent_dim_, latent_dim_}));
+  }
+}
+
+void MlaAttention::forward(Pass& pass, const MatrixView& x, const LatentCache& cache,
+                           const MatrixView& h) const {
+  Arena::Scope scope(pass.arena);
+  KernelSet& kernels = pass.kernels;
+  const MatrixView q = pass.f32(int64_t{head_count_} * (nope_dim_ + rope_dim_));
+  if (q_proj_) {
+    kernels.linear(x, *q_proj_, nullptr, 1.0f, false, q);
+  } else {
+    const MatrixView q_a = pass.f32(q_lora_rank_);
+    const MatrixView q_a_normed = pass.act(q_lora_rank_);
+    kernels.linear(x, *q_a_, data_or_null(q_a_bias_), 1.0f, false, q_a);
+    kernels.rms_norm(q_a, q_a_norm_.data(), latent_eps_, q_a_normed);
+    kernels.linear(q_a_normed, *q_b_, nullptr, 1.0f, false, q);
+  }
+  kernels.rotate_query(q, head_count_, pass.rope, pass.positions, pass.query_scale);
+
+  const MatrixView kv = pass.f32(latent_dim_ + rope_dim_);
+  kernels.linear(x, *kv_a_, data_or_null(kv_a_bias_), 1.0f, false, kv);
+  kernels.store_latent(kv, kv_a_norm_.data(), latent_eps_, pass.rope, pass.positions, pass.slots, cache);
+
+  const MatrixView attended = pass.act(int64_t{head_count_} * value_dim_);
+  if (pass.path == AttentionPath::kAbsorbed)
+    attend_absorbed(pass, q, cache, attended);
+  else
+    attend_expanded(pass, q, cache, attended);
+  kernels.linear(attended, *o_proj_, data_or_null(o_bias_), residual_scale_, true, h);
+}
+
+void MlaAttention::attend_absorbed(Pass& pass, const MatrixView& q, const LatentCache& cache,
+                                   const MatrixView& out) const {
+  const MatrixView latent_query = pass.f32(int64_t{head_count_} * (latent_dim_ + rope_dim_));
+  const MatrixView latent_out = pass.act(int64_t{head_count_} * latent_dim_);
+  pass.kernels.absorb_query(q, w_uk_t_, nope_dim_, rope_dim_, latent_query);
+  pass.kernels.latent_attention(latent_query, head_count_, softmax_scale_, pass.sequences, cache, latent_out);
+  pass.kernels.value_up(latent_out, w_uv_, out);
+}
+
+void MlaAttention::attend_expanded(Pass& pass, const MatrixView& q, const LatentCache& cache,
+                                   const MatrixView& out) const {
+  KernelSet& kernels = pass.kernels;
+  const int64_t value_cols = int64_t{head_count_} * value_dim_;
+  for (const SequenceRows& sequence : pass.sequences) {
+    if (sequence.row_count == 0 || sequence.kv_end == 0) continue;
+    Arena::Scope scope(pass.arena);
+    const int64_t rows = sequence.row_count;
+    const int64_t prefix_len = sequence.kv_end - rows;
+    const int64_t largest_chunk = std::max(rows, std::min(prefix_len, kPrefixChunkKeys));
+    const auto f32 = [&](int64_t row_count, int64_t cols) {
+      return scratch_matrix(pass.arena, DType::kF32, row_count, cols);
+    };
+    const MatrixView k_nope = f32(largest_chunk, int64_t{head_count_} * nope_dim_);
+    const MatrixView k_rope = f32(largest_chunk, rope_dim_);
+    const MatrixView value = f32(largest_chunk, value_cols);
+    const MatrixView result = f32(rows, value_cols);
+    const MatrixView lse = f32(rows, head_count_);
+    const MatrixView rows_q = row_range(q, sequence.row_begin, rows);
+    const auto attend = [&](int64_t key_begin, int64_t keys, bool causal, const MatrixView& to,
+                            const MatrixView& to_lse) {
+      kernels.expand_latent(sequence, key_begin, cache, w_uk_, w_uv_, row_range(k_nope, 0, keys),
+                            row_range(k_rope, 0, keys), row_range(value, 0, keys));
+      kernels.expanded_attention(rows_q, head_count_, softmax_scale_, causal,
+                                 {static_cast<float*>(k_nope.data), static_cast<float*>(k_rope.data),
+                                  static_cast<float*>(value.data), keys},
+                                 to, to_lse);
+    };
+    attend(prefix_len, rows, true, result, lse);
+    if (prefix_len > 0) {
+      const MatrixView part = f32(rows, value_cols);
+      const MatrixView part_lse = f32(rows, head_count_);
+      for (int64_t begin = 0; begin < prefix_len; begin += kPrefixChunkKeys) {
+        attend(begin, std::min(kPrefixChunkKeys, prefix_len - begin), false, part, part_lse);
+        kernels.merge_attention(part, part_lse, result, lse);
+      }
+    }
+    kernels.convert(result, row_range(out, sequence.row_begin, rows));
+  }
+}
+
+}  // namespace foresail

@@ -1,0 +1,85 @@
+#include "model/mla_model.h"
+
+#include <cmath>
+
+#include "base/check.h"
+
+namespace foresail {
+
+EmbeddingTable load_embedding(WeightLoader& loader, const std::string& name, const ModelConfig& config) {
+  const int64_t rows = config.vocab_size;
+  const int64_t cols = config.hidden_dim;
+  HostTensor source = loader.tensor(name, {rows, cols});
+  if (source.dtype == DType::kF16) {
+    HostTensor wide{DType::kF32, source.shape, Buffer(rows * cols * sizeof(float))};
+    for (int64_t i = 0; i < rows * cols; ++i) wide.data.as<float>()[i] = element(source, i);
+    source = std::move(wide);
+  }
+  loader.account(source.data.size_bytes());
+  return {std::move(source), static_cast<float>(config.embedding_scale)};
+}
+
+MatrixView EmbeddingTable::view() const {
+  return {tensor.data.data(), tensor.dtype, tensor.shape[0], tensor.shape[1], tensor.shape[1]};
+}
+
+MlaModel::MlaModel(const ModelConfig& config, WeightLoader& loader, KernelSet& kernels,
+                   int64_t context_len)
+    : config_(config), kernels_(kernels), rope_(config, context_len) {
+  embedding_ = load_embedding(loader, "model.embed_tokens.weight", config);
+  for (int64_t layer = 0; layer < config.layer_count; ++layer)
+    layers_.emplace_back(config, loader, "model.layers." + std::to_string(layer) + ".",
+                         config.layer_is_moe[layer]);
+  final_norm_ = loader.vector("model.norm.weight", config.hidden_dim);
+  if (loader.has("lm_head.weight") || !config.tied_embeddings) {
+    head_ = loader.matrix("lm_head.weight", config.vocab_size, config.hidden_dim);
+  } else {
+    const MatrixView table = embedding_.view();
+    head_ = loader.pack({table.data, table.dtype, table.rows, table.cols, table.stride});
+  }
+}
+
+std::vector<float> MlaModel::query_scale(std::span<const int32_t> positions) const {
+  const double beta = config_.rope.query_scaling_beta;
+  if (beta == 0.0) return {};
+  std::vector<float> scale(positions.size());
+  const double window = static_cast<double>(config_.rope.original_max_positions);
+  for (size_t i = 0; i < scale.size(); ++i)
+    scale[i] = static_cast<float>(1.0 + beta * std::log(1.0 + std::floor(positions[i] / window)));
+  return scale;
+}
+
+MlaModel::Output MlaModel::forward(const ForwardBatch& batch, std::span<const LatentCache> caches) {
+  FORESAIL_CHECK(caches.size() == layers_.size(), "{} caches, {} layers", caches.size(), layers_.size());
+  arena_.reset();
+  const std::vector<float> scale = query_scale(batch.positions);
+  Pass pass{kernels_, arena_, batch.positions, batch.slots, batch.sequences, batch.path,
+            rope_.view(), scale.empty() ? nullptr : scale.data()};
+  const int64_t hidden_dim = config_.hidden_dim;
+  const MatrixView h = pass.f32(hidden_dim);
+  const MatrixView hidden = pass.f32(hidden_dim);
+  const auto capture = [&](int layer, const MatrixView& state) {
+    for (const HiddenCapture& wanted : batch.captures)
+      if (wanted.layer == layer) kernels_.convert(state, wanted.out);
+  };
+  kernels_.embed(batch.token_ids, embedding_.view(), embedding_.scale, h);
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    capture(static_cast<int>(layer), h);
+    layers_[layer].forward(pass, caches[layer], h);
+  }
+  kernels_.rms_norm(h, final_norm_.data(), static_cast<float>(config_.rms_norm_eps), hidden);
+  capture(static_cast<int>(layers_.size()), hidden);
+
+  const int64_t logit_count = static_cast<int64_t>(batch.logit_rows.size());
+  const MatrixView picked = scratch_matrix(arena_, DType::kF32, logit_count, hidden_dim);
+  const MatrixView picked_act = scratch_matrix(arena_, kernels_.act_dtype(), logit_count, hidden_dim);
+  const MatrixView logits = scratch_matrix(arena_, DType::kF32, logit_count, config_.vocab_size);
+  if (logit_count > 0) {
+    gather_rows(hidden, batch.logit_rows, picked);
+    kernels_.convert(picked, picked_act);
+    kernels_.linear(picked_act, *head_, nullptr, static_cast<float>(config_.logit_scale), false, logits);
+  }
+  return {logits, hidden};
+}
+
+}  // namespace foresail

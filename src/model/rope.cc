@@ -1,0 +1,28 @@
+#include "model/rope.h"
+
+#include <cmath>
+
+namespace foresail {
+
+RopeTables::RopeTables(const std::vector<double>& inv_freq, double amplitude, RopeLayout layout,
+                       int64_t position_count)
+    : rope_dim_(static_cast<int>(2 * inv_freq.size())), layout_(layout) {
+  cos_.reserve(position_count * inv_freq.size());
+  sin_.reserve(position_count * inv_freq.size());
+  for (int64_t position = 0; position < position_count; ++position) {
+    for (const double frequency : inv_freq) {
+      // The published implementations form the angle in float32; at position 1e5 the product's
+      // rounding is visible, so do the same.
+      const float angle = static_cast<float>(position) * static_cast<float>(frequency);
+      cos_.push_back(static_cast<float>(std::cos(static_cast<double>(angle)) * amplitude));
+      sin_.push_back(static_cast<float>(std::sin(static_cast<double>(angle)) * amplitude));
+    }
+  }
+}
+
+RopeTables::RopeTables(const ModelConfig& config, int64_t context_len)
+    : RopeTables(config.inv_freq(context_len), config.rope_amplitude(context_len),
+                 config.rope.interleaved ? RopeLayout::kAdjacentPairs : RopeLayout::kHalfSplit,
+                 context_len) {}
+
+}  // namespace foresail

@@ -1,0 +1,27 @@
+// The latent cache of every layer: one allocation per layer of [pages, page_size, c + r].
+// Who owns which page is decided elsewhere (cache/); this only holds the bytes.
+#pragma once
+
+#include <vector>
+
+#include "kernels/kernel_set.h"
+#include "tensor/buffer.h"
+
+namespace foresail {
+
+class LatentStore {
+ public:
+  LatentStore(int64_t layer_count, int64_t page_count, int page_size, int latent_dim, int rope_dim,
+              DType dtype);
+
+  std::span<const LatentCache> layers() const { return layers_; }
+  int page_size() const { return page_size_; }
+  uint64_t size_bytes() const;
+
+ private:
+  int page_size_;
+  std::vector<Buffer> buffers_;
+  std::vector<LatentCache> layers_;
+};
+
+}  // namespace foresail

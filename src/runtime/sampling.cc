@@ -1,0 +1,129 @@
+#include "runtime/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "runtime/random.h"
+
+namespace foresail {
+namespace {
+
+using Candidate = Sampler::Candidate;
+constexpr float kBlocked = -std::numeric_limits<float>::infinity();
+
+void apply_penalties(std::span<float> logits, const SamplingParams& params, const TokenCounts& counts) {
+  if (!params.has_penalties()) return;
+  for (const auto& [token, count] : counts.counts()) {
+    if (token < 0 || token >= static_cast<int32_t>(logits.size())) continue;
+    float& logit = logits[token];
+    const bool seen_in_output = count.output_count > 0;
+    if (count.in_prompt || seen_in_output)
+      logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+    logit -= params.frequency_penalty * static_cast<float>(count.output_count);
+    if (seen_in_output) logit -= params.presence_penalty;
+  }
+}
+
+void adjust(std::span<float> logits, const SamplingParams& params, const TokenCounts& counts,
+            std::span<const int32_t> blocked) {
+  apply_penalties(logits, params, counts);
+  for (const auto& [token, bias] : params.logit_bias)
+    if (token >= 0 && token < static_cast<int32_t>(logits.size())) logits[token] += bias;
+  for (const int32_t token : blocked)
+    if (token >= 0 && token < static_cast<int32_t>(logits.size())) logits[token] = kBlocked;
+}
+
+bool better(const Candidate& a, const Candidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+}
+
+}  // namespace
+
+int32_t argmax(std::span<const float> logits) {
+  int32_t best = 0;
+  float best_logit = kBlocked;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] > best_logit) {
+      best_logit = logits[i];
+      best = static_cast<int32_t>(i);
+    }
+  }
+  return best;
+}
+
+// Fills candidates_ with what top-k keeps, in ascending id unless top-k had to rank.
+void Sampler::keep_candidates(std::span<const float> logits, const SamplingParams& params) {
+  candidates_.clear();
+  const float largest = logits[argmax(logits)];
+  // exp(-40) of the largest weight is below the resolution of any cumulative sum.
+  const float cutoff = largest - 40.0f * params.temperature;
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (logits[i] >= cutoff && logits[i] > kBlocked)
+      candidates_.push_back({static_cast<int32_t>(i), logits[i], 0.0});
+  if (params.top_k > 0 && static_cast<size_t>(params.top_k) < candidates_.size()) {
+    std::nth_element(candidates_.begin(), candidates_.begin() + params.top_k, candidates_.end(), better);
+    candidates_.resize(params.top_k);
+    std::sort(candidates_.begin(), candidates_.end(), better);
+  }
+  for (Candidate& candidate : candidates_)
+    candidate.weight = std::exp((static_cast<double>(candidate.logit) - largest) / params.temperature);
+}
+
+// Keeps the shortest best-first head that holds at least top_p of the mass. The head is usually a
+// few tokens, so candidates are ranked in growing blocks rather than all sorted.
+void Sampler::keep_top_p(float top_p) {
+  double total = 0.0;
+  for (const Candidate& candidate : candidates_) total += candidate.weight;
+  double mass = 0.0;
+  size_t kept = 0;
+  for (size_t block = 64; kept < candidates_.size(); block *= 4) {
+    const size_t end = std::min(candidates_.size(), kept + block);
+    if (end < candidates_.size())
+      std::nth_element(candidates_.begin() + kept, candidates_.begin() + end, candidates_.end(), better);
+    std::sort(candidates_.begin() + kept, candidates_.begin() + end, better);
+    for (; kept < end; ++kept) {
+      if (kept > 0 && mass >= top_p * total) {
+        candidates_.resize(kept);
+        return;
+      }
+      mass += candidates_[kept].weight;
+    }
+  }
+}
+
+Distribution Sampler::distribution(std::span<float> logits, const SamplingParams& params,
+                                   const TokenCounts& counts, std::span<const int32_t> blocked) {
+  adjust(logits, params, counts, blocked);
+  keep_candidates(logits, params);
+  if (candidates_.empty()) return {{argmax(logits)}, {1.0}};
+  if (params.top_p < 1.0f) keep_top_p(params.top_p);
+  // The best candidate's weight is 1 by construction.
+  std::erase_if(candidates_, [&](const Candidate& candidate) { return candidate.weight < params.min_p; });
+  Distribution result;
+  double total = 0.0;
+  for (const Candidate& candidate : candidates_) total += candidate.weight;
+  for (const Candidate& candidate : candidates_) {
+    result.tokens.push_back(candidate.token);
+    result.probabilities.push_back(candidate.weight / total);
+  }
+  return result;
+}
+
+int32_t Sampler::sample(std::span<float> logits, const SamplingParams& params,
+                        const TokenCounts& counts, int64_t position,
+                        std::span<const int32_t> blocked) {
+  if (params.temperature <= 0.0f) {
+    adjust(logits, params, counts, blocked);
+    return argmax(logits);
+  }
+  const Distribution choice = distribution(logits, params, counts, blocked);
+  double u = random_uniform(params.seed, static_cast<uint64_t>(position), RandomPurpose::kSample);
+  for (size_t i = 0; i + 1 < choice.tokens.size(); ++i) {
+    if (u < choice.probabilities[i]) return choice.tokens[i];
+    u -= choice.probabilities[i];
+  }
+  return choice.tokens.back();
+}
+
+}  // namespace foresail

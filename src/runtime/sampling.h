@@ -1,0 +1,80 @@
+// From logits to a token: the one home of every sampling step, in this order: repetition, presence
+// and frequency penalties, logit bias, minimum length, temperature, top-k, top-p, min-p, draw.
+// A draw is a pure function of (seed, position), so verifying drafts by drawing and comparing
+// preserves the target distribution and yields the very tokens that plain decoding would.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace foresail {
+
+struct SamplingParams {
+  float temperature = 1.0f;  // 0: greedy
+  int top_k = 0;             // 0: off
+  float top_p = 1.0f;        // 1: off
+  float min_p = 0.0f;        // 0: off
+  float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  uint64_t seed = 0;
+
+  bool has_penalties() const {
+    return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;
+  }
+};
+
+// How often each token occurred; the prompt counts only for the repetition penalty.
+class TokenCounts {
+ public:
+  void add_prompt(int32_t token) { counts_[token].in_prompt = true; }
+  void add_output(int32_t token) { ++counts_[token].output_count; }
+  void remove_output(int32_t token) { --counts_[token].output_count; }
+
+  struct Count {
+    bool in_prompt = false;
+    int32_t output_count = 0;
+  };
+  const std::unordered_map<int32_t, Count>& counts() const { return counts_; }
+
+ private:
+  std::unordered_map<int32_t, Count> counts_;
+};
+
+// Tokens that can be drawn, with their probabilities, in a fixed order.
+struct Distribution {
+  std::vector<int32_t> tokens;
+  std::vector<double> probabilities;
+};
+
+class Sampler {
+ public:
+  // Token for the row at `position` (the index the new token will have in the sequence).
+  // `logits` [V] is changed in place. `blocked`: ids that must not be drawn (minimum length).
+  int32_t sample(std::span<float> logits, const SamplingParams& params, const TokenCounts& counts,
+                 int64_t position, std::span<const int32_t> blocked = {});
+  // The distribution that sample() draws from, for temperature > 0.
+  Distribution distribution(std::span<float> logits, const SamplingParams& params,
+                            const TokenCounts& counts, std::span<const int32_t> blocked = {});
+
+  struct Candidate {
+    int32_t token;
+    float logit;
+    double weight;  // exp((logit - largest) / temperature)
+  };
+
+ private:
+  void keep_candidates(std::span<const float> logits, const SamplingParams& params);
+  void keep_top_p(float top_p);
+
+  std::vector<Candidate> candidates_;
+};
+
+// Lowest id among the maxima; NaN never wins. Precondition: not empty.
+int32_t argmax(std::span<const float> logits);
+
+}  // namespace foresail

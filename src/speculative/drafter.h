@@ -1,0 +1,48 @@
+// Proposes the next tokens of running requests. What it proposes changes speed, never output.
+// Chains only: step i extends the guess of step i - 1. One implementation per kind of proposal.
+// Owner: the engine. Thread rule: one caller.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kernels/kernel_set.h"
+
+namespace foresail {
+
+// A running request as a drafter sees it. `tokens` is everything committed, the bonus token (whose
+// target KV does not exist yet) last: tokens.size() == L + 1.
+struct DraftRequest {
+  int32_t slot = 0;  // row of the drafter's own per-request state
+  const int32_t* page_table = nullptr;
+  std::span<const int32_t> tokens;
+};
+
+// New target states of one request: row j is position first_position + j, and the drafter's cache
+// entry there also encodes next_tokens[j], the token at the following position.
+struct ExtendRows {
+  DraftRequest request;
+  int32_t first_position = 0;
+  std::span<const int32_t> next_tokens;
+  int64_t state_row = 0;  // first of its rows in the matrix of states
+};
+
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+  virtual std::string_view name() const = 0;
+  // Target states that extend() reads, as HiddenCapture layers, concatenated in this order.
+  virtual std::vector<int> target_layers() const { return {}; }
+  // After target rows became final: prompt chunks, and the accepted rows of a verify pass.
+  virtual void extend(std::span<const ExtendRows> rows, const MatrixView& states) {
+    (void)rows;
+    (void)states;
+  }
+  // drafts[i] receives up to `steps` proposals for the positions after the bonus token.
+  virtual void draft(std::span<const DraftRequest> requests, int steps,
+                     std::span<std::vector<int32_t>> drafts) = 0;
+};
+
+}  // namespace foresail

@@ -1,0 +1,162 @@
+#include "speculative/iteration.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "model/scratch.h"
+#include "runtime/random.h"
+
+namespace foresail {
+
+// The rows of one target pass, request after request.
+struct Iteration::Rows {
+  std::vector<int32_t> token_ids, positions, slots;
+  std::vector<SequenceRows> sequences;
+
+  void add(const RequestState& request, std::span<const int32_t> tokens, int32_t first_position, int page_size) {
+    const auto begin = static_cast<int32_t>(token_ids.size());
+    const auto count = static_cast<int32_t>(tokens.size());
+    for (int32_t i = 0; i < count; ++i) {
+      const int32_t position = first_position + i;
+      token_ids.push_back(tokens[i]);
+      positions.push_back(position);
+      slots.push_back(request.page_table[position / page_size] * page_size + position % page_size);
+    }
+    sequences.push_back({begin, count, first_position + count, request.page_table});
+  }
+};
+
+Iteration::Iteration(MlaModel& model, const LatentStore& store, Drafter* drafter, IterationOptions options)
+    : model_(model), store_(store), drafter_(drafter), options_(options) {}
+
+MlaModel::Output Iteration::run_target(Rows& rows, AttentionPath path, std::span<const int32_t> logit_rows) {
+  const auto row_count = static_cast<int64_t>(rows.token_ids.size());
+  const int64_t hidden_dim = model_.config().hidden_dim;
+  std::vector<HiddenCapture> captures;
+  if (drafter_ != nullptr) {
+    const std::vector<int> layers = drafter_->target_layers();
+    const auto width = static_cast<int64_t>(layers.size()) * hidden_dim;
+    target_states_.resize(row_count * width);
+    for (size_t i = 0; i < layers.size(); ++i)
+      captures.push_back({layers[i], {target_states_.data() + i * hidden_dim, DType::kF32, row_count, hidden_dim, width}});
+  }
+  return model_.forward({rows.token_ids, rows.positions, rows.slots, rows.sequences, logit_rows, captures, path},
+                        store_.layers());
+}
+
+int32_t Iteration::draw(RequestState& request, std::span<float> logits) {
+  const auto position = static_cast<int64_t>(request.tokens.size());
+  const bool too_short = position < request.blocked_until;
+  const int32_t token = sampler_.sample(logits, request.sampling, request.counts, position,
+                                        too_short ? std::span<const int32_t>(request.blocked) : std::span<const int32_t>());
+  return token;
+}
+
+void Iteration::prefill(std::span<const PrefillRows> chunks) {
+  Rows rows;
+  std::vector<int32_t> logit_rows;
+  for (const PrefillRows& chunk : chunks) {
+    const auto tokens = std::span<const int32_t>(chunk.request->tokens).subspan(chunk.begin, chunk.end - chunk.begin);
+    rows.add(*chunk.request, tokens, chunk.begin, store_.page_size());
+    if (chunk.end == static_cast<int32_t>(chunk.request->tokens.size()))
+      logit_rows.push_back(static_cast<int32_t>(rows.token_ids.size()) - 1);
+  }
+  const MlaModel::Output output = run_target(rows, options_.prefill_path, logit_rows);
+  int64_t logit_row = 0;
+  for (const PrefillRows& chunk : chunks) {
+    RequestState& request = *chunk.request;
+    if (chunk.end != static_cast<int32_t>(request.tokens.size())) continue;
+    const MatrixView row = row_range(output.logits, logit_row++, 1);
+    const int32_t token = draw(request, {static_cast<float*>(row.data), static_cast<size_t>(row.cols)});
+    request.counts.add_output(token);
+    request.tokens.push_back(token);
+  }
+  if (drafter_ == nullptr) return;
+  // The token after a chunk is the next prompt token, or the token just drawn: either way it is in
+  // tokens by now.
+  std::vector<ExtendRows> extend;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const PrefillRows& chunk = chunks[i];
+    const std::span<const int32_t> tokens = chunk.request->tokens;
+    extend.push_back({{chunk.request->slot, chunk.request->page_table, tokens}, chunk.begin,
+                      tokens.subspan(chunk.begin + 1, chunk.end - chunk.begin), rows.sequences[i].row_begin});
+  }
+  const auto row_count = static_cast<int64_t>(rows.token_ids.size());
+  const int64_t width = row_count == 0 ? 0 : static_cast<int64_t>(target_states_.size()) / row_count;
+  drafter_->extend(extend, {target_states_.data(), DType::kF32, row_count, width, width});
+}
+
+// Appends the target's own token for row 0, then for each further row as long as the draft that
+// produced the row was that token.
+void Iteration::accept(RequestState& request, const MatrixView& logits, int64_t first_row, IterationResult& result) {
+  int simulated = -1;
+  if (options_.simulate_accept_length) {
+    // Floor or ceil at random with the right mean, at most all drafts.
+    const double wanted = std::clamp(*options_.simulate_accept_length, 1.0, static_cast<double>(request.drafts.size() + 1));
+    const double u = random_uniform(request.sampling.seed, request.tokens.size(), RandomPurpose::kSimulateAccept);
+    simulated = static_cast<int>(std::floor(wanted) + (u < wanted - std::floor(wanted) ? 1 : 0)) - 1;
+  }
+  for (size_t row = 0; row <= request.drafts.size(); ++row) {
+    const MatrixView view = row_range(logits, first_row + static_cast<int64_t>(row), 1);
+    int32_t token = draw(request, {static_cast<float*>(view.data), static_cast<size_t>(view.cols)});
+    const bool has_draft = row < request.drafts.size();
+    bool matches = has_draft && token == request.drafts[row];
+    if (simulated >= 0 && has_draft) {
+      matches = static_cast<int>(row) < simulated;
+      if (matches) token = request.drafts[row];
+    }
+    request.counts.add_output(token);
+    request.tokens.push_back(token);
+    result.new_tokens.push_back(token);
+    if (!matches) break;
+    ++result.accepted;
+  }
+}
+
+std::vector<IterationResult> Iteration::decode(std::span<RequestState* const> requests, int steps) {
+  Rows rows;
+  std::vector<int32_t> fed;
+  for (RequestState* request : requests) {
+    fed.assign(1, request->tokens.back());
+    fed.insert(fed.end(), request->drafts.begin(), request->drafts.end());
+    rows.add(*request, fed, static_cast<int32_t>(request->tokens.size()) - 1, store_.page_size());
+  }
+  std::vector<int32_t> logit_rows(rows.token_ids.size());
+  for (size_t i = 0; i < logit_rows.size(); ++i) logit_rows[i] = static_cast<int32_t>(i);
+  const MlaModel::Output output = run_target(rows, AttentionPath::kAbsorbed, logit_rows);
+
+  std::vector<IterationResult> results(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    results[i].drafted = static_cast<int>(requests[i]->drafts.size());
+    accept(*requests[i], output.logits, rows.sequences[i].row_begin, results[i]);
+  }
+  if (drafter_ == nullptr) return results;
+
+  std::vector<ExtendRows> extend;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    RequestState& request = *requests[i];
+    const auto accept_len = static_cast<int64_t>(results[i].new_tokens.size());
+    const std::span<const int32_t> tokens = request.tokens;
+    const int32_t first_position = static_cast<int32_t>(tokens.size() - accept_len) - 1;
+    extend.push_back({{request.slot, request.page_table, tokens}, first_position,
+                      tokens.subspan(first_position + 1, accept_len), rows.sequences[i].row_begin});
+  }
+  const auto row_count = static_cast<int64_t>(rows.token_ids.size());
+  const int64_t width = static_cast<int64_t>(target_states_.size()) / row_count;
+  drafter_->extend(extend, {target_states_.data(), DType::kF32, row_count, width, width});
+  draft(requests, steps);
+  return results;
+}
+
+void Iteration::draft(std::span<RequestState* const> requests, int steps) {
+  for (RequestState* request : requests) request->drafts.clear();
+  if (drafter_ == nullptr || steps == 0 || requests.empty()) return;
+  std::vector<DraftRequest> items;
+  std::vector<std::vector<int32_t>> drafts(requests.size());
+  for (RequestState* request : requests) items.push_back({request->slot, request->page_table, request->tokens});
+  drafter_->draft(items, steps, drafts);
+  for (size_t i = 0; i < requests.size(); ++i) requests[i]->drafts = std::move(drafts[i]);
+}
+
+}  // namespace foresail

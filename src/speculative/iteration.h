@@ -1,0 +1,85 @@
+// One iteration of decoding: verify -> accept -> draft-extend -> draft. Plain decoding is the same
+// iteration with zero drafts. Prefill is its entry: it fills the caches and draws the first token.
+//
+// L is the committed length at the start: tokens.size() - 1, since the last committed token (the
+// bonus token) has no KV yet. Verify computes rows for positions L .. L + K with kv_end L + K + 1;
+// draft-extend covers the accepted rows; draft step i sees L' + i + 1 keys, L' the new length.
+//
+// Acceptance draws the target's token for every row and keeps drafts as long as they equal it. A
+// draw depends only on (seed, position), so the output is that of plain decoding token for token,
+// greedy or not: for proposals of one token this is exact speculative sampling.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "model/mla_model.h"
+#include "runtime/latent_store.h"
+#include "runtime/sampling.h"
+#include "speculative/drafter.h"
+
+namespace foresail {
+
+// The state of a running request that an iteration reads and advances.
+struct RequestState {
+  int32_t slot = 0;
+  const int32_t* page_table = nullptr;  // covers L + K + 1 keys
+  std::vector<int32_t> tokens;          // prompt, then output
+  int64_t prompt_len = 0;
+  SamplingParams sampling;
+  TokenCounts counts;
+  std::vector<int32_t> blocked;    // ids that must not be drawn yet (minimum length)
+  int64_t blocked_until = 0;       // positions below this one
+  std::vector<int32_t> drafts;     // proposals for the positions after tokens.back()
+};
+
+struct PrefillRows {
+  RequestState* request = nullptr;
+  int32_t begin = 0;  // positions [begin, end) of request->tokens
+  int32_t end = 0;
+};
+
+struct IterationResult {
+  // Tokens appended to requests[i].tokens; for speculation counters: drafted, accepted.
+  std::vector<int32_t> new_tokens;
+  int drafted = 0;
+  int accepted = 0;
+};
+
+struct IterationOptions {
+  AttentionPath prefill_path = AttentionPath::kAbsorbed;
+  // Overrides acceptance for performance runs: mean tokens per iteration. Output is then not the
+  // model's; callers must mark every figure.
+  std::optional<double> simulate_accept_length;
+};
+
+class Iteration {
+ public:
+  // drafter may be null.
+  Iteration(MlaModel& model, const LatentStore& store, Drafter* drafter, IterationOptions options);
+
+  // Rows of several requests in one pass. A request whose end is its token count gets its first
+  // output token (appended), and with a drafter its first drafts on the next decode().
+  void prefill(std::span<const PrefillRows> chunks);
+  // Advances every request by one verify pass. `steps`: drafts to propose for the next iteration.
+  std::vector<IterationResult> decode(std::span<RequestState* const> requests, int steps);
+  // Proposes drafts for requests that just finished prefill.
+  void draft(std::span<RequestState* const> requests, int steps);
+
+ private:
+  struct Rows;
+  MlaModel::Output run_target(Rows& rows, AttentionPath path, std::span<const int32_t> logit_rows);
+  int32_t draw(RequestState& request, std::span<float> logits);
+  void accept(RequestState& request, const MatrixView& logits, int64_t first_row, IterationResult& result);
+
+  MlaModel& model_;
+  const LatentStore& store_;
+  Drafter* drafter_;
+  IterationOptions options_;
+  Sampler sampler_;
+  std::vector<float> target_states_;  // [T, sum of captured widths]
+};
+
+}  // namespace foresail
