@@ -68,6 +68,8 @@ struct ModelConfig {
   std::optional<int64_t> bos_id;
   std::vector<int64_t> eos_ids;  // config.json, extended by generation_config.json
   std::string torch_dtype = "bfloat16";
+  bool wrapped = false;      // a vision model's text part: its other tensors may be ignored
+  std::string quantization;  // what the weights are stored as, "FP8 block"; empty: plain floats
   // MiniCPM3; 1 elsewhere.
   double embedding_scale = 1.0;
   double residual_scale = 1.0;
