@@ -38,6 +38,8 @@ class WeightSource {
 // Opens DIR (model.safetensors, or model.safetensors.index.json with its shards).
 std::unique_ptr<WeightSource> open_checkpoint(const std::filesystem::path& model_dir,
                                               const ModelConfig& config);
+// Opens the weights of an EAGLE head: names as the files have them.
+std::unique_ptr<WeightSource> open_draft_checkpoint(const std::filesystem::path& draft_dir);
 // Random values of the right shapes, a pure function of (seed, tensor name). Never all zero.
 std::unique_ptr<WeightSource> dummy_weights(const ModelConfig& config, uint64_t seed);
 

@@ -45,9 +45,8 @@ uint64_t available_memory_bytes() {
 
 MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, bool with_mtp) {
   MemoryPlan plan;
-  for (const TensorSpec& spec : all_tensors(config, with_mtp)) {
-    uint64_t elements = 1;
-    for (const int64_t dim : spec.shape) elements *= static_cast<uint64_t>(dim);
+  for (const TensorSpec& spec : all_tensors(config, with_mtp ? config.mtp_layer_count : 0)) {
+    const uint64_t elements = spec.element_count();
     plan.weight_bytes += elements * element_bytes(options.dtype);
     // The key half of kv_b is kept in both orientations, one for each form of attention.
     if (spec.name.ends_with("kv_b_proj.weight"))

@@ -41,8 +41,8 @@ void HeadDrafter::run(std::span<const DraftRequest> requests, std::span<const in
       return std::span(static_cast<float*>(row_range(matrix, static_cast<int64_t>(i), 1).data), matrix.cols);
     };
     proposal.state.assign(row(output.states).begin(), row(output.states).end());
-    if (keep_logits_) proposal.logits.assign(row(output.logits).begin(), row(output.logits).end());
     proposal.token = head_->target_token(argmax(row(output.logits)));
+    if (observer_) observer_(proposal, row(output.logits));
   }
 }
 

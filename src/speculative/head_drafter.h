@@ -2,6 +2,7 @@
 // further one from a pass of the head over its own recycled state. Draft step i sees L + i + 1 keys.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -23,14 +24,14 @@ class HeadDrafter : public Drafter {
   void draft(std::span<const DraftRequest> requests, int steps,
              std::span<std::vector<int32_t>> drafts) override;
 
-  // The head's output for one request's latest row, for tests and `eval drafts`.
+  // The head's output for one request's latest row.
   struct Proposal {
-    std::vector<float> state, logits;
+    std::vector<float> state;
     int32_t token = 0;  // target id
   };
-  const Proposal& latest(int32_t slot) const { return proposals_[slot]; }
-  // Logits are copied out only when asked for: a vocabulary row per step is not free.
-  void keep_logits(bool keep) { keep_logits_ = keep; }
+  // Called with every proposal and its logits as it is made, for `eval drafts` and tests.
+  using Observer = std::function<void(const Proposal&, std::span<const float> logits)>;
+  void observe(Observer observer) { observer_ = std::move(observer); }
 
  private:
   void run(std::span<const DraftRequest> requests, std::span<const int32_t> row_begin, bool recycled,
@@ -41,7 +42,7 @@ class HeadDrafter : public Drafter {
   std::vector<LatentStore> stores_;
   std::vector<LatentCache> caches_;
   std::vector<Proposal> proposals_;  // [slot]
-  bool keep_logits_ = false;
+  Observer observer_;
 };
 
 }  // namespace foresail

@@ -1,0 +1,48 @@
+#include <fmt/format.h>
+
+#include <fstream>
+#include <thread>
+
+#include "apps/command.h"
+#include "base/json.h"
+#include "engine/memory_plan.h"
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace foresail {
+namespace {
+
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+}  // namespace
+
+void add_env_command(CLI::App& app) {
+  auto json = std::make_shared<bool>(false);
+  CLI::App* command = app.add_subcommand("env", "Show what this build and this machine have, for bug reports");
+  command->add_flag("--json", *json, "print one JSON object");
+  command->callback([json] {
+    const Json facts = {{"version", FORESAIL_VERSION},
+                        {"commit", FORESAIL_COMMIT},
+                        {"compiler", __VERSION__},
+                        {"processor", processor_name()},
+                        {"threads", std::thread::hardware_concurrency()},
+                        {"memory_available_bytes", available_memory_bytes()},
+                        {"cpu_isas", available_isas()},
+                        {"devices", {"cpu", "ref"}}};
+    if (*json) {
+      fmt::print("{}\n", facts.dump(2));
+      return;
+    }
+    for (const auto& [key, value] : facts.items()) fmt::print("{:<24} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+  });
+}
+
+void add_version_command(CLI::App& app) {
+  app.add_subcommand("version", "Print the version")->callback([] { fmt::print("foresail {} ({})\n", FORESAIL_VERSION, FORESAIL_COMMIT); });
+}
+
+}  // namespace foresail

@@ -1,0 +1,124 @@
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "apps/model_flags.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "checkpoint/safetensors.h"
+#include "engine/evaluation.h"
+
+namespace foresail {
+namespace {
+
+constexpr uint64_t kMaxInputBytes = 256ull << 20;
+
+struct EvalFlags {
+  ModelFlags model;
+  std::string input_ids, input_ids_file, output, attention_path = "auto", text_file;
+  int steps = 3;
+  int64_t window = 0;
+  bool json = false;
+};
+
+std::vector<int32_t> parse_ids(const EvalFlags& flags) {
+  if (flags.input_ids.empty() == flags.input_ids_file.empty())
+    throw_error(ErrorCode::kUsage, "give the tokens either with --input-ids \"1,2,3\" or with --input-ids-file FILE");
+  const std::string text = flags.input_ids.empty() ? read_text_file(flags.input_ids_file, kMaxInputBytes) : flags.input_ids;
+  std::vector<int32_t> ids;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (at != end) {
+    if (*at == ',' || *at == '[' || *at == ']' || std::isspace(static_cast<unsigned char>(*at))) {
+      ++at;
+      continue;
+    }
+    int32_t id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    if (error != std::errc()) throw_error(ErrorCode::kUsage, "\"{}\" is not a token id", std::string(at, std::min(at + 12, end)));
+    ids.push_back(id);
+    at = next;
+  }
+  return ids;
+}
+
+void write_tensors(const std::string& path, const std::vector<NamedTensor>& tensors) {
+  std::vector<TensorSpec> specs;
+  for (const NamedTensor& tensor : tensors)
+    specs.push_back({tensor.name, tensor.shape, tensor.ids.empty() ? DType::kF32 : DType::kI64});
+  SafetensorsWriter writer(path, specs);
+  for (const NamedTensor& tensor : tensors)
+    writer.append(tensor.ids.empty() ? std::as_bytes(std::span(tensor.values)) : std::as_bytes(std::span(tensor.ids)));
+  writer.close();
+}
+
+void add_ids(CLI::App& command, EvalFlags& flags) {
+  command.add_option("--input-ids", flags.input_ids, "token ids, \"1,2,3\"");
+  command.add_option("--input-ids-file", flags.input_ids_file, "file with token ids");
+  command.add_option("--output,-o", flags.output, "safetensors file to write")->required();
+}
+
+void add_logits(CLI::App& eval) {
+  auto flags = std::make_shared<EvalFlags>();
+  CLI::App* command = eval.add_subcommand("logits", "Write logits [T, V] and the last position's residual states as safetensors");
+  add_model_flags(*command, flags->model, false);
+  add_ids(*command, *flags);
+  command->add_option("--attention-path", flags->attention_path, "auto, absorbed or expanded")->capture_default_str();
+  command->callback([flags] {
+    const std::vector<int32_t> ids = parse_ids(*flags);
+    flags->model.options.context_length = std::max<int64_t>(flags->model.options.context_length, static_cast<int64_t>(ids.size()));
+    const auto model = load_model(flags->model);
+    write_tensors(flags->output, evaluate_logits(*model, ids, flags->attention_path));
+  });
+}
+
+void add_perplexity(CLI::App& eval) {
+  auto flags = std::make_shared<EvalFlags>();
+  CLI::App* command = eval.add_subcommand("perplexity", "Bits per byte and perplexity of a text");
+  add_model_flags(*command, flags->model, false);
+  command->add_option("--text-file", flags->text_file, "UTF-8 text")->required();
+  command->add_option("--window", flags->window, "tokens per window; windows overlap by half; 0: the context length, at most 2048")->capture_default_str();
+  command->add_flag("--json", flags->json, "print one JSON object");
+  command->callback([flags] {
+    const std::string text = read_text_file(flags->text_file, kMaxInputBytes);
+    const auto tokenizer = Tokenizer::load(flags->model.options.model_path);
+    const auto model = load_model(flags->model);
+    const Perplexity result = evaluate_perplexity(*model, *tokenizer, text, flags->window);
+    if (flags->json)
+      fmt::print("{}\n", Json{{"bits_per_byte", result.bits_per_byte}, {"perplexity", result.perplexity}, {"tokens", result.token_count},
+                              {"bytes", result.byte_count}, {"window", result.window}}.dump());
+    else
+      fmt::print("{:.4f} bits per byte, perplexity {:.3f} over {} tokens ({} bytes), window {}\n", result.bits_per_byte, result.perplexity,
+                 result.token_count, result.byte_count, result.window);
+  });
+}
+
+void add_drafts(CLI::App& eval) {
+  auto flags = std::make_shared<EvalFlags>();
+  CLI::App* command = eval.add_subcommand("drafts", "Write the drafter's logits, states and tokens for chained greedy steps");
+  flags->model.speculative_algorithm = "MTP";
+  add_model_flags(*command, flags->model, true);
+  add_ids(*command, *flags);
+  command->add_option("--steps", flags->steps, "chained draft steps")->capture_default_str()->check(CLI::Range(1, 15));
+  command->callback([flags] {
+    const std::vector<int32_t> ids = parse_ids(*flags);
+    flags->model.options.speculative.steps = flags->steps;
+    flags->model.options.context_length = std::max<int64_t>(flags->model.options.context_length, static_cast<int64_t>(ids.size()) + 1);
+    const auto model = load_model(flags->model);
+    write_tensors(flags->output, evaluate_drafts(*model, ids, flags->steps));
+  });
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& app) {
+  CLI::App* eval = app.add_subcommand("eval", "Measure what a model computes");
+  eval->require_subcommand(1);
+  add_logits(*eval);
+  add_perplexity(*eval);
+  add_drafts(*eval);
+}
+
+}  // namespace foresail

@@ -1,0 +1,153 @@
+#include "engine/evaluation.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention/attention_path.h"
+#include "base/error.h"
+#include "model/scratch.h"
+#include "speculative/head_drafter.h"
+
+namespace foresail {
+namespace {
+
+constexpr int64_t kDefaultWindow = 2048;
+constexpr int64_t kChunkRows = 512;  // bounds the logits held at once
+
+AttentionPath choose_path(const LoadedModel& model, const std::string& path, int64_t rows, int64_t keys) {
+  if (path == "absorbed") return AttentionPath::kAbsorbed;
+  if (path == "expanded") return AttentionPath::kExpanded;
+  if (path != "auto") throw_error(ErrorCode::kUsage, "--attention-path {} is unknown: choose auto, absorbed or expanded", path);
+  const ModelConfig& config = model.config();
+  return cheaper_path({config.head_count, config.nope_dim, config.rope_dim, config.value_dim, config.kv_lora_rank}, rows, keys);
+}
+
+// One pass over positions [begin, begin + ids.size()) of slot 0 with logits for every row.
+class Pass0 {
+ public:
+  explicit Pass0(LoadedModel& model) : model_(model) {
+    for (int64_t page = 1; page <= model.pages_per_slot(); ++page) page_table_.push_back(static_cast<int32_t>(page));
+  }
+  MlaModel::Output run(std::span<const int32_t> ids, int64_t begin, AttentionPath path, std::span<const HiddenCapture> captures = {}) {
+    const int page_size = model_.store().page_size();
+    positions_.clear();
+    slots_.clear();
+    rows_.clear();
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const auto position = static_cast<int32_t>(begin + static_cast<int64_t>(i));
+      positions_.push_back(position);
+      slots_.push_back(page_table_[position / page_size] * page_size + position % page_size);
+      rows_.push_back(static_cast<int32_t>(i));
+    }
+    const SequenceRows sequence{0, static_cast<int32_t>(ids.size()), static_cast<int32_t>(begin + static_cast<int64_t>(ids.size())), page_table_.data()};
+    return model_.model().forward({ids, positions_, slots_, {&sequence, 1}, rows_, captures, path}, model_.store().layers());
+  }
+  const std::vector<int32_t>& page_table() const { return page_table_; }
+
+ private:
+  LoadedModel& model_;
+  std::vector<int32_t> page_table_, positions_, slots_, rows_;
+};
+
+void check_ids(const LoadedModel& model, std::span<const int32_t> ids) {
+  if (ids.empty()) throw_error(ErrorCode::kUsage, "no token ids were given");
+  for (const int32_t id : ids)
+    if (id < 0 || id >= model.config().vocab_size)
+      throw_error(ErrorCode::kUsage, "token id {} is outside the vocabulary of {}", id, model.config().vocab_size);
+}
+
+// log2 of the probability of `token` under softmax(logits).
+double log2_probability(std::span<const float> logits, int32_t token) {
+  const float largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0.0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit - largest));
+  return (static_cast<double>(logits[token] - largest) - std::log(sum)) / std::log(2.0);
+}
+
+}  // namespace
+
+std::vector<NamedTensor> evaluate_logits(LoadedModel& model, std::span<const int32_t> ids, const std::string& path) {
+  check_ids(model, ids);
+  const ModelConfig& config = model.config();
+  const auto token_count = static_cast<int64_t>(ids.size());
+  std::vector<NamedTensor> result{{"logits", {token_count, config.vocab_size}, {}, {}}};
+  Pass0 pass(model);
+  const int layer_count = static_cast<int>(config.layer_count);
+  for (int64_t begin = 0; begin < token_count; begin += kChunkRows) {
+    const int64_t rows = std::min(kChunkRows, token_count - begin);
+    std::vector<std::vector<float>> states;
+    std::vector<HiddenCapture> captures;
+    const bool is_last = begin + rows == token_count;
+    for (int layer = 0; is_last && layer <= layer_count; ++layer) {
+      states.emplace_back(rows * config.hidden_dim);
+      captures.push_back({layer, {states.back().data(), DType::kF32, rows, config.hidden_dim, config.hidden_dim}});
+    }
+    const MlaModel::Output output = pass.run(ids.subspan(begin, rows), begin, choose_path(model, path, rows, begin + rows), captures);
+    const auto* logits = static_cast<const float*>(output.logits.data);
+    result[0].values.insert(result[0].values.end(), logits, logits + rows * config.vocab_size);
+    for (size_t layer = 0; layer < states.size(); ++layer)
+      result.push_back({"hidden." + std::to_string(layer), {config.hidden_dim},
+                        {states[layer].end() - config.hidden_dim, states[layer].end()}, {}});
+  }
+  return result;
+}
+
+Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer, const std::string& text, int64_t window) {
+  const std::vector<int32_t> ids = tokenizer.encode(text, {.add_bos = true});
+  check_ids(model, ids);
+  if (window == 0) window = std::min(kDefaultWindow, model.context_length());
+  if (window < 2 || window > model.context_length())
+    throw_error(ErrorCode::kUsage, "--window {} must lie between 2 and the context length {}", window, model.context_length());
+  Perplexity result{.window = window};
+  double bits = 0.0;
+  const auto total = static_cast<int64_t>(ids.size());
+  Pass0 pass(model);
+  int64_t scored_until = 1;  // the first token has no prediction
+  for (int64_t begin = 0; scored_until < total; begin += window / 2) {
+    const int64_t end = std::min(total, begin + window);
+    for (int64_t at = begin; at < end; at += kChunkRows) {
+      const int64_t rows = std::min(kChunkRows, end - at);
+      const MlaModel::Output output = pass.run(std::span(ids).subspan(at, rows), at - begin, choose_path(model, "auto", rows, at + rows - begin));
+      for (int64_t row = 0; row < rows; ++row) {
+        const int64_t predicted = at + row + 1;
+        if (predicted < scored_until || predicted >= end) continue;
+        const auto* logits = static_cast<const float*>(row_range(output.logits, row, 1).data);
+        bits -= log2_probability({logits, static_cast<size_t>(output.logits.cols)}, ids[predicted]);
+        result.byte_count += static_cast<int64_t>(tokenizer.token_bytes(ids[predicted]).size());
+        ++result.token_count;
+      }
+    }
+    scored_until = std::max(scored_until, end);
+  }
+  result.bits_per_byte = result.byte_count == 0 ? 0.0 : bits / static_cast<double>(result.byte_count);
+  result.perplexity = result.token_count == 0 ? 1.0 : std::exp2(bits / static_cast<double>(result.token_count));
+  return result;
+}
+
+std::vector<NamedTensor> evaluate_drafts(LoadedModel& model, std::span<const int32_t> ids, int steps) {
+  check_ids(model, ids);
+  auto* drafter = dynamic_cast<HeadDrafter*>(model.drafter());
+  if (drafter == nullptr) throw_error(ErrorCode::kUsage, "eval drafts needs --speculative-algorithm MTP or EAGLE3");
+  NamedTensor logits{"draft_logits", {steps, 0}, {}, {}}, states{"draft_state", {steps, 0}, {}, {}}, drafts{"drafts", {steps}, {}, {}};
+  drafter->observe([&](const HeadDrafter::Proposal& proposal, std::span<const float> row) {
+    logits.values.insert(logits.values.end(), row.begin(), row.end());
+    states.values.insert(states.values.end(), proposal.state.begin(), proposal.state.end());
+    logits.shape[1] = static_cast<int64_t>(row.size());
+    states.shape[1] = static_cast<int64_t>(proposal.state.size());
+    drafts.ids.push_back(proposal.token);
+  });
+  const std::vector<int32_t> page_table = Pass0(model).page_table();
+  RequestState request;
+  request.page_table = page_table.data();
+  request.tokens.assign(ids.begin(), ids.end());
+  request.sampling.temperature = 0.0f;
+  const PrefillRows rows{&request, 0, static_cast<int32_t>(ids.size())};
+  RequestState* const running[] = {&request};
+  model.iteration().prefill({&rows, 1});
+  model.iteration().draft(running, steps);
+  drafter->observe({});
+  NamedTensor next{"next", {1}, {}, {request.tokens[ids.size()]}};
+  return {logits, states, drafts, next};
+}
+
+}  // namespace foresail
