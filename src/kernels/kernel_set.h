@@ -102,12 +102,13 @@ struct ExpertWeights {
   const Matrix* down = nullptr;     // [H, inner]
 };
 
-// Log-sum-exp of one (row, head): natural log, of the scaled scores. Empty key set: -infinity.
+// Up-projected keys and values of one request; dense rows.
 struct ExpandedKeys {
   const float* k_nope = nullptr;  // [keys, nh, n]
   const float* k_rope = nullptr;  // [keys, r], one for all heads
   const float* value = nullptr;   // [keys, nh, v]
   int64_t key_count = 0;
+  int rope_dim = 0;               // r
 };
 
 class KernelSet {
@@ -163,7 +164,8 @@ class KernelSet {
                              std::span<const MatrixPtr> w_uv, const MatrixView& k_nope,
                              const MatrixView& k_rope, const MatrixView& value) = 0;
   // Step 2: q f32 [rows, nh * (n + r)] over `keys`; causal: row i sees the first
-  // key_count - rows + 1 + i keys, otherwise all. out f32 [rows, nh * v], lse f32 [rows, nh].
+  // key_count - rows + 1 + i keys, otherwise all. out f32 [rows, nh * v], lse f32 [rows, nh]:
+  // natural log of the summed exponentials of the scaled scores; no key visible: out 0, lse -inf.
   virtual void expanded_attention(const MatrixView& q, int head_count, float softmax_scale,
                                   bool causal, const ExpandedKeys& keys, const MatrixView& out,
                                   const MatrixView& lse) = 0;

@@ -1,0 +1,172 @@
+// out = epilogue(rows · weightᵀ) over a range of panels.
+//
+// Tiling: panels are taken kTilePanels at a time. Their weights for one block of inputs stay in L2
+// while all row tiles pass over them; accumulators of unfinished inputs wait in `scratch`.
+#pragma once
+
+namespace foresail {
+namespace {
+
+// 3 panels x 1024 steps x 64 B = 192 KiB: a fifth of a 1 MiB L2, leaving room for rows streaming by.
+constexpr int64_t kBlockSteps = 1024;
+
+// Rows are cut into equal tiles of at most kTileRows.
+struct RowTiles {
+  int64_t rows;
+  int64_t count;
+  explicit RowTiles(int64_t row_count)
+      : rows(row_count), count((row_count + kTileRows - 1) / kTileRows) {}
+  int64_t begin(int64_t tile) const { return rows * tile / count; }
+};
+
+// `steps` >= cols: the inputs behind the last are zeros.
+void pack_rows_f32_padded(const PackRowsArgs& args, int64_t steps) {
+  const RowTiles tiles(args.row_count);
+  for (int64_t t = 0; t < tiles.count; ++t) {
+    const int64_t begin = tiles.begin(t);
+    const int64_t m = tiles.begin(t + 1) - begin;
+    float* out = static_cast<float*>(args.out) + begin * steps;
+    for (int64_t r = 0; r < m; ++r) {
+      const int64_t row = args.rows.index != nullptr ? args.rows.index[begin + r] : begin + r;
+      const int64_t at = row * args.rows.stride;
+      for (int64_t i = 0; i < steps; i += kLanes) {
+        float values[kLanes];
+        const int64_t n = smaller(args.cols - i, kLanes);
+        store(values, load_any(args.rows.data, args.rows.is_bf16, at + i, n));
+        const int64_t wanted = smaller(steps - i, kLanes);
+        for (int64_t j = 0; j < wanted; ++j) out[(i + j) * m + r] = values[j];
+      }
+    }
+  }
+}
+
+void pack_rows_f32(const PackRowsArgs& args) { pack_rows_f32_padded(args, args.cols); }
+
+#if !defined(__AVX512BF16__)
+void pack_rows_widened(const PackRowsArgs& args) {
+  pack_rows_f32_padded(args, (args.cols + 1) & ~int64_t{1});
+}
+#else
+void pack_rows_pairs(const PackRowsArgs& args) {
+  const RowTiles tiles(args.row_count);
+  const int64_t steps = (args.cols + 1) / 2;
+  for (int64_t t = 0; t < tiles.count; ++t) {
+    const int64_t begin = tiles.begin(t);
+    const int64_t m = tiles.begin(t + 1) - begin;
+    uint32_t* out = static_cast<uint32_t*>(args.out) + begin * steps;
+    for (int64_t r = 0; r < m; ++r) {
+      const int64_t row = args.rows.index != nullptr ? args.rows.index[begin + r] : begin + r;
+      const int64_t at = row * args.rows.stride;
+      for (int64_t i = 0; i < args.cols; i += kLanes) {
+        uint16_t values[kLanes];
+        const int64_t n = smaller(args.cols - i, kLanes);
+        store_bf16(values, load_any(args.rows.data, args.rows.is_bf16, at + i, n));
+        for (int64_t j = 0; j < n; j += 2)
+          out[(i + j) / 2 * m + r] = values[j] | static_cast<uint32_t>(values[j + 1]) << 16;
+      }
+    }
+  }
+}
+#endif
+
+inline void finish(const GemmArgs& args, int64_t row, int64_t panel, V acc) {
+  const int64_t col = panel * kLanes;
+  const int64_t n = smaller(args.n_out - col, kLanes);
+  const int64_t out_row = args.out_index != nullptr ? args.out_index[row] : row;
+  if (args.bias != nullptr) acc = add(acc, load_any(args.bias, false, col, n));
+  acc = mul(acc, set1(args.scale));
+  if (args.row_scale != nullptr) acc = mul(acc, set1(args.row_scale[row]));
+  const int64_t at = out_row * args.out_stride + col;
+  if (args.accumulate) acc = add(load_any(args.out, args.out_is_bf16, at, n), acc);
+  store_any(args.out, args.out_is_bf16, at, acc, n);
+}
+
+struct TileArgs {
+  const GemmArgs* gemm;
+  const void* a;
+  const char* b;
+  int64_t panel_bytes;
+  int64_t steps;
+  int64_t row;    // first
+  int64_t panel;  // first
+  bool is_first;  // block of inputs
+  bool is_last;
+};
+
+constexpr int64_t kScratchStride = kTilePanels * kLanes;
+
+template <typename Kind, int MR, int NP>
+void tile(const TileArgs& args) {
+  V acc[MR][NP];
+  float* scratch = args.gemm->scratch + args.row * kScratchStride;
+  for (int r = 0; r < MR; ++r)
+    for (int p = 0; p < NP; ++p)
+      acc[r][p] = args.is_first ? zero() : load(scratch + r * kScratchStride + p * kLanes);
+  run_steps<Kind, MR, NP>(static_cast<const typename Kind::Input*>(args.a), MR, args.b,
+                          args.panel_bytes, args.steps, acc);
+  for (int r = 0; r < MR; ++r)
+    for (int p = 0; p < NP; ++p) {
+      if (args.is_last) {
+        finish(*args.gemm, args.row + r, args.panel + p, acc[r][p]);
+      } else {
+        store(scratch + r * kScratchStride + p * kLanes, acc[r][p]);
+      }
+    }
+}
+
+using TileFn = void (*)(const TileArgs&);
+
+// The tile of m rows and np panels, both counted from one.
+template <typename Kind, int NP, int MR = kTileRows>
+TileFn choose_rows(int64_t m) {
+  if constexpr (MR == 1) {
+    return tile<Kind, 1, NP>;
+  } else {
+    return m == MR ? tile<Kind, MR, NP> : choose_rows<Kind, NP, MR - 1>(m);
+  }
+}
+
+template <typename Kind, int NP = kTilePanels>
+TileFn choose_tile(int64_t m, int64_t np) {
+  if constexpr (NP == 1) {
+    return choose_rows<Kind, 1>(m);
+  } else {
+    return np == NP ? choose_rows<Kind, NP>(m) : choose_tile<Kind, NP - 1>(m, np);
+  }
+}
+
+template <typename Kind>
+void gemm(const GemmArgs& args, int64_t steps) {
+  using Input = typename Kind::Input;
+  const RowTiles tiles(args.row_count);
+  const int64_t panel_bytes = steps * kStepBytes;
+  for (int64_t panel = args.panel_begin; panel < args.panel_end; panel += kTilePanels) {
+    const int64_t np = smaller(args.panel_end - panel, kTilePanels);
+    const char* b = static_cast<const char*>(args.weight) + panel * panel_bytes;
+    for (int64_t from = 0; from < steps; from += kBlockSteps) {
+      const int64_t count = smaller(steps - from, kBlockSteps);
+      for (int64_t t = 0; t < tiles.count; ++t) {
+        const int64_t row = tiles.begin(t);
+        const int64_t m = tiles.begin(t + 1) - row;
+        const Input* a = static_cast<const Input*>(args.packed_rows) +
+                         Kind::kInputsPerStep * (row * steps + from * m);
+        const TileArgs tile_args = {&args,       a,   b + from * kStepBytes, panel_bytes, count, row,
+                                    panel,       from == 0, from + count == steps};
+        choose_tile<Kind>(m, np)(tile_args);
+      }
+    }
+  }
+}
+
+void gemm_f32(const GemmArgs& args) { gemm<F32Kind>(args, args.n_in); }
+
+void gemm_bf16(const GemmArgs& args) {
+#if defined(__AVX512BF16__)
+  gemm<DotKind>(args, (args.n_in + 1) / 2);
+#else
+  gemm<WidenKind>(args, (args.n_in + 1) / 2);
+#endif
+}
+
+}  // namespace
+}  // namespace foresail

@@ -1,0 +1,16 @@
+#include "kernels/cpu/isa_ops.h"
+// The lane type comes first: the headers below are written in terms of it.
+#include "kernels/cpu/isa/vec_scalar.h"
+//
+#include "kernels/cpu/isa/math.h"
+#include "kernels/cpu/isa/rows.h"
+//
+#include "kernels/cpu/isa/tile.h"
+//
+#include "kernels/cpu/isa/gemm.h"
+//
+#include "kernels/cpu/isa/table.h"
+
+namespace foresail {
+const IsaOps kScalarOps = make_ops("scalar");
+}  // namespace foresail

@@ -1,0 +1,31 @@
+// Ends an instruction-set object: fills the table with this object's functions.
+#pragma once
+
+namespace foresail {
+namespace {
+
+constexpr IsaOps make_ops(const char* name) {
+  IsaOps ops;
+  ops.name = name;
+#if defined(__AVX512BF16__)
+  ops.dot_bf16 = true;
+  ops.pack_rows_bf16 = pack_rows_pairs;
+#else
+  ops.pack_rows_bf16 = pack_rows_widened;
+#endif
+  ops.pack_rows_f32 = pack_rows_f32;
+  ops.gemm_bf16 = gemm_bf16;
+  ops.gemm_f32 = gemm_f32;
+  ops.rms_norm = rms_norm;
+  ops.silu_mul = silu_mul;
+  ops.convert = convert;
+  ops.rotate_heads = rotate_heads;
+  ops.store_latent = store_latent;
+  ops.blend = blend;
+  ops.sigmoid = sigmoid_row;
+  ops.softmax = softmax_row;
+  return ops;
+}
+
+}  // namespace
+}  // namespace foresail

@@ -1,0 +1,98 @@
+// What one instruction set provides: a table of plain functions over raw pointers. Everything that
+// is not arithmetic (threads, arenas, task lists, routing) lives in baseline objects.
+//
+// Objects of an instruction set must emit no shared inline function, or the linker could pick a
+// copy with AVX-512 inside for the whole binary: this header and those under isa/ therefore use no
+// std:: template and no inline function with external linkage.
+#pragma once
+
+#include <stdint.h>
+
+namespace foresail {
+
+// Rows of f32 or bf16 numbers; row i starts at element (index ? index[i] : i) * stride.
+struct RowsIn {
+  const void* data = nullptr;
+  int64_t stride = 0;
+  const int32_t* index = nullptr;
+  bool is_bf16 = false;
+};
+
+// GEMM inputs in kernel order. Rows are cut into tiles of up to kMaxTileRows, balanced; a tile
+// of m rows is [steps][m], a step being one f32 or one pair of bf16 (IsaOps::packs_pairs).
+constexpr int kMaxTileRows = 8;
+constexpr int kLanes = 16;  // outputs per weight panel
+
+struct PackRowsArgs {
+  RowsIn rows;
+  int64_t row_count = 0;
+  int64_t cols = 0;
+  void* out = nullptr;
+};
+
+struct GemmArgs {
+  const void* packed_rows = nullptr;  // of pack_rows, with the same row_count and n_in
+  int64_t row_count = 0;
+  const void* weight = nullptr;  // bf16 [panels][n_in/2][16][2] or f32 [panels][n_in][16]
+  int64_t n_in = 0;
+  int64_t n_out = 0;
+  int64_t panel_begin = 0;  // panels to compute
+  int64_t panel_end = 0;
+  float* scratch = nullptr;  // row_count * gemm_scratch_cols floats
+  // out = (accumulate ? out : 0) + scale * row_scale[row] * (x·Wᵀ + bias)
+  void* out = nullptr;
+  int64_t out_stride = 0;
+  bool out_is_bf16 = false;
+  bool accumulate = false;
+  float scale = 1.0f;
+  const float* bias = nullptr;        // [n_out]
+  const float* row_scale = nullptr;   // [row_count]
+  const int32_t* out_index = nullptr;  // row i is written to row out_index[i]
+};
+
+struct RopeArgs {
+  const float* cos = nullptr;  // [r / 2] of one position
+  const float* sin = nullptr;
+  int rope_dim = 0;
+  bool half_split = false;
+};
+
+struct IsaOps {
+  const char* name = nullptr;
+  // For weights of the given type: true: pack_rows makes bf16 pairs; false: f32, cols even.
+  bool dot_bf16 = false;
+
+  void (*gemm_bf16)(const GemmArgs&) = nullptr;
+  void (*gemm_f32)(const GemmArgs&) = nullptr;
+  void (*pack_rows_bf16)(const PackRowsArgs&) = nullptr;  // for gemm_bf16
+  void (*pack_rows_f32)(const PackRowsArgs&) = nullptr;   // for gemm_f32
+
+  // Rows of n numbers, f32 or bf16.
+  void (*rms_norm)(const void* x, bool x_bf16, const float* weight, float eps, void* out,
+                   bool out_bf16, int64_t n) = nullptr;
+  void (*silu_mul)(const float* gate, const float* up, void* out, bool out_bf16,
+                   int64_t n) = nullptr;
+  void (*convert)(const void* in, bool in_bf16, void* out, bool out_bf16, float scale,
+                  int64_t n) = nullptr;
+  // In place on heads of `head_dim` numbers whose last r are rotated.
+  void (*rotate_heads)(float* x, int head_count, int64_t head_dim, const RopeArgs& rope,
+                       float scale) = nullptr;
+  void (*store_latent)(const float* kv, const float* norm_weight, float eps, int64_t latent_dim,
+                       const RopeArgs& rope, void* out, bool out_bf16) = nullptr;
+  // out <- out * weight_out + other * weight_other
+  void (*blend)(float* out, float weight_out, const float* other, float weight_other,
+                int64_t n) = nullptr;
+  // In place: sigmoid or softmax of n numbers.
+  void (*sigmoid)(float* x, int64_t n) = nullptr;
+  void (*softmax)(float* x, int64_t n) = nullptr;
+};
+
+extern const IsaOps kScalarOps;
+extern const IsaOps kAvx2Ops;
+extern const IsaOps kAvx512Ops;
+extern const IsaOps kAvx512Bf16Ops;
+
+// Panels a gemm call computes side by side at most; scratch is row_count * this * kLanes floats.
+constexpr int kMaxTilePanels = 4;
+
+}  // namespace foresail
