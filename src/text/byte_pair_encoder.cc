@@ -29,11 +29,11 @@ BytePairEncoder::BytePairEncoder(const TokenTable& tokens, std::span<const Merge
   }
   pairs_.assign(std::bit_ceil(merges.size() * 2 + 1), {kEmpty, 0, 0});
   const size_t mask = pairs_.size() - 1;
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const uint64_t key = pair_key(merges[rank].left, merges[rank].right);
+  for (const Merge& merge : merges) {
+    const uint64_t key = pair_key(merge.left, merge.right);
     size_t place = mixed(key) & mask;
     while (pairs_[place].key != kEmpty && pairs_[place].key != key) place = (place + 1) & mask;
-    pairs_[place] = {key, static_cast<uint32_t>(rank), merges[rank].result};
+    pairs_[place] = {key, merge.rank, merge.result};  // of a repeated pair the last one counts
   }
   whole_.resize(tokens.vocab_size());
   std::vector<int32_t> merged;
@@ -42,7 +42,7 @@ BytePairEncoder::BytePairEncoder(const TokenTable& tokens, std::span<const Merge
     if (bytes.empty() || tokens.find(bytes) != id) continue;
     if (!takes_whole_pieces) {
       merged.clear();
-      merge(bytes, merged);
+      this->merge(bytes, merged);
     }
     whole_[id] = takes_whole_pieces || (merged.size() == 1 && merged[0] == id);
   }

@@ -13,7 +13,8 @@
 namespace foresail {
 
 struct Merge {
-  int32_t left, right, result;  // the index in the list is the rank
+  int32_t left, right, result;
+  uint32_t rank;  // lower merges first; equal ranks merge leftmost first
 };
 
 class BytePairEncoder {

@@ -126,9 +126,9 @@ class PatternCompiler {
     }
     out_.class_count_ = static_cast<uint32_t>(signatures_.size());
     std::copy_n(class_of.begin(), 128, out_.ascii_class_);
-    std::map<std::vector<uint8_t>, uint16_t> pages;
+    std::map<std::string, uint16_t> pages;
     for (size_t first = 0; first < class_of.size(); first += 256) {
-      std::vector<uint8_t> page(class_of.begin() + first, class_of.begin() + first + 256);
+      const std::string page(class_of.begin() + first, class_of.begin() + first + 256);
       const auto [entry, is_new] = pages.try_emplace(page, static_cast<uint16_t>(pages.size()));
       if (is_new) out_.class_pages_.insert(out_.class_pages_.end(), page.begin(), page.end());
       out_.page_of_.push_back(entry->second);

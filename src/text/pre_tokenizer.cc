@@ -30,6 +30,7 @@ PreTokenizer PreTokenizer::parse(const Json& json, const std::string& where) {
 PreTokenizer PreTokenizer::isolating(std::string_view pattern, const std::string& where) {
   PreTokenizer out;
   out.add_pattern(pattern, Behavior::kIsolated, false, where);
+  out.byte_level_ = true;
   return out;
 }
 
@@ -44,6 +45,8 @@ void PreTokenizer::parse_step(const Json& json, const std::string& where, int de
   if (steps_.size() >= kMaxSteps || depth > kMaxDepth)
     throw_model_error("{}: more than {} steps", where, kMaxSteps);
 
+  if (byte_level_) throw_model_error("{}: a step after ByteLevel is not supported", where);
+
   if (type == "Sequence") {
     const Json& parts = step.array("pretokenizers");
     for (size_t i = 0; i < parts.size(); ++i)
@@ -52,6 +55,7 @@ void PreTokenizer::parse_step(const Json& json, const std::string& where, int de
     const bool individual = step.flag("individual_digits", false);
     add_pattern(individual ? R"(\p{N})" : R"(\p{N}+)", Behavior::kIsolated, false, where);
   } else if (type == "ByteLevel") {
+    byte_level_ = true;
     if (step.flag("add_prefix_space", true))
       steps_.push_back({.add_prefix_space = true, .has_pattern = false});
     if (step.flag("use_regex", true)) add_pattern(kGpt2Pattern, Behavior::kIsolated, false, where);
@@ -88,8 +92,11 @@ uint64_t PreTokenizer::run(size_t step_index, std::string_view text, const OnPie
     return 0;
   }
   const Step& step = steps_[step_index];
-  if (step.add_prefix_space && text[0] != ' ')
-    return run(step_index + 1, " " + std::string(text), on_piece);
+  if (step.add_prefix_space && text[0] != ' ') {
+    std::string prefixed(1, ' ');
+    prefixed += text;
+    return run(step_index + 1, prefixed, on_piece);
+  }
   if (!step.has_pattern) return run(step_index + 1, text, on_piece);
   if (step.behavior != Behavior::kIsolated && step.behavior != Behavior::kRemoved)
     return merge(step_index, text, on_piece);

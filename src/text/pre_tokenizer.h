@@ -19,6 +19,8 @@ class PreTokenizer {
   // The `pre_tokenizer` value of tokenizer.json; `where` names it in errors. A chain of Split,
   // Digits and ByteLevel; anything else is Error{kModel} with its name.
   static PreTokenizer parse(const Json& json, const std::string& where);
+  // Whether the chain ends in ByteLevel, so that the vocabulary spells bytes.
+  bool is_byte_level() const { return byte_level_; }
   // One Split that isolates matches, as tiktoken does.
   static PreTokenizer isolating(std::string_view pattern, const std::string& where);
 
@@ -41,6 +43,7 @@ class PreTokenizer {
   uint64_t merge(size_t step_index, std::string_view text, const OnPiece& on_piece) const;
 
   std::vector<Step> steps_;
+  bool byte_level_ = false;  // set by the last step of a chain; no step may follow it
 };
 
 }  // namespace foresail
