@@ -11,9 +11,10 @@ add_library(foresail_flags INTERFACE)
 target_compile_options(foresail_flags INTERFACE
   -Wall -Wextra -Wshadow -Wno-missing-field-initializers -Werror -ffp-contract=off
   $<$<CONFIG:Release>:-O3> $<$<CONFIG:Debug>:-O1 -g>)
-# g++ 12 reports these inside its own std::string at -O3 (GCC bugs 105329 and 105651).
+# g++ 12 reports these inside std::string and other libraries' templates at -O3 (GCC bugs 105329,
+# 105651, 105562).
 target_compile_options(foresail_flags INTERFACE
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-array-bounds -Wno-stringop-overflow>)
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-maybe-uninitialized -Wno-array-bounds -Wno-stringop-overflow>)
 if(FORESAIL_SANITIZE)
   target_compile_options(foresail_flags INTERFACE -fsanitize=${FORESAIL_SANITIZE}
     -fno-sanitize-recover=all -fno-omit-frame-pointer)

@@ -30,7 +30,7 @@ std::unique_ptr<KernelSet> create_kernels(const ModelOptions& options, DType dty
   if (options.device == "ref") return create_ref_kernels(dtype);
   if (options.device != "cpu")
     throw_error(ErrorCode::kUsage, "--device {} is unknown: choose cpu or ref", options.device);
-  return create_cpu_kernels({.dtype = dtype, .isa = options.cpu_isa, .threads = &threads});
+  return create_cpu_kernels({.dtype = dtype, .isa = options.cpu_isa, .pool = &threads});
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ class Commit {
   Commit(const GenerationOptions& options, const std::vector<int64_t>& end_ids, const Tokenizer* tokenizer,
          const std::function<void(const TokenEvent&)>& on_token, GenerationStats& stats)
       : options_(options), end_ids_(end_ids), on_token_(on_token), stats_(stats), stops_(options.stops) {
-    if (tokenizer != nullptr) detokenizer_ = std::make_unique<Detokenizer>(*tokenizer);
+    if (tokenizer != nullptr) detokenizer_ = std::make_unique<Detokenizer>(*tokenizer, true);
   }
 
   // Returns false when the request is finished with this token.
