@@ -118,8 +118,11 @@ void MlaAttention::attend_expanded(Pass& pass, const MatrixView& q, const Latent
       kernels.expand_latent(sequence, key_begin, cache, w_uk_, w_uv_, row_range(k_nope, 0, keys),
                             row_range(k_rope, 0, keys), row_range(value, 0, keys));
       kernels.expanded_attention(rows_q, head_count_, softmax_scale_, causal,
-                                 {static_cast<float*>(k_nope.data), static_cast<float*>(k_rope.data),
-                                  static_cast<float*>(value.data), keys},
+                                 {.k_nope = static_cast<float*>(k_nope.data),
+                                  .k_rope = static_cast<float*>(k_rope.data),
+                                  .value = static_cast<float*>(value.data),
+                                  .key_count = keys,
+                                  .rope_dim = rope_dim_},
                                  to, to_lse);
     };
     attend(prefix_len, rows, true, result, lse);
