@@ -50,7 +50,10 @@ Result<Value> parse(std::string_view text, const JsonLimits& limits) {
   };
   try {
     Value value = Value::parse(text.begin(), text.end(), watch_keys);
-    if (!duplicate.empty()) return input_error(fmt::format("JSON repeats the key \"{}\"", duplicate.substr(0, 100)));
+    if (!duplicate.empty()) {
+      const std::string shown = Json(duplicate.substr(0, 100)).dump(-1, ' ', true, Json::error_handler_t::replace);
+      return input_error(fmt::format("JSON repeats the key {}", shown));
+    }
     return value;
   } catch (const std::exception& error) {
     return input_error(fmt::format("JSON does not parse: {}", std::string(error.what()).substr(0, 300)));

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "checkpoint/printable_name.h"
 #include "checkpoint/tensor_list.h"
 
 namespace foresail {

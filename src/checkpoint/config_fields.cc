@@ -3,12 +3,13 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "checkpoint/printable_name.h"
 
 namespace foresail {
 namespace {
 
 std::string shown(const Json& value) {
-  std::string text = value.is_string() ? value.dump() : value.dump(-1, ' ', true);
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
   constexpr size_t kLongest = 60;
   if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
   return text;
@@ -24,7 +25,7 @@ ConfigFields::ConfigFields(const Json& object, std::string where, std::string pa
 }
 
 std::string ConfigFields::full_key(std::string_view key) const {
-  return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+  return path_.empty() ? printable_name(key) : fmt::format("{}.{}", path_, printable_name(key));
 }
 
 bool ConfigFields::has(std::string_view key) const {

@@ -5,6 +5,9 @@
 namespace foresail {
 namespace {
 
+// Over all layers; 50 times what the largest released model has. Bounds the list of tensors.
+constexpr int64_t kMaxTotalExperts = int64_t{1} << 20;
+
 // What transformers assumes for a key that is absent.
 struct MoeDefaults {
   int64_t dense_layers, shared_experts, groups, top_groups, top_k;
@@ -107,6 +110,9 @@ void parse_moe(const ConfigFields& fields, std::string_view family, ModelConfig&
   const MoeDefaults defaults = defaults_of(family);
   MoeConfig& moe = config.moe;
   moe.expert_count = fields.integer("n_routed_experts", 1, 65536);
+  if (moe.expert_count * config.layer_count > kMaxTotalExperts)
+    fields.fail("n_routed_experts", fmt::format("times num_hidden_layers {} it must not exceed {}",
+                                                config.layer_count, kMaxTotalExperts));
   moe.top_k = defaults.top_k > 0 ? fields.integer_or("num_experts_per_tok", 1, 65536, defaults.top_k)
                                  : fields.integer("num_experts_per_tok", 1, 65536);
   if (moe.top_k > moe.expert_count)

@@ -5,6 +5,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "checkpoint/printable_name.h"
 
 namespace foresail {
 namespace {

@@ -1,5 +1,7 @@
 #include "checkpoint/quantization_parser.h"
 
+#include "checkpoint/printable_name.h"
+
 namespace foresail {
 namespace {
 
@@ -9,7 +11,7 @@ std::string compressed_tensors_name(const ConfigFields& block) {
   if (format == "nvfp4-pack-quantized") return "NVFP4 (compressed-tensors)";
   if (format == "mxfp4-pack-quantized") return "MXFP4 (compressed-tensors)";
   if (format == "float-quantized") return "FP8 (compressed-tensors)";
-  return format.substr(0, 60) + " (compressed-tensors)";
+  return printable_name(format) + " (compressed-tensors)";
 }
 
 }  // namespace
@@ -20,14 +22,14 @@ std::string parse_quantization(const ConfigFields& fields) {
   const std::string method = block.text_or("quant_method", "unknown");
   if (method == "fp8") return block.has("weight_block_size") ? "FP8 block" : "FP8 per-tensor";
   if (method == "compressed-tensors") return compressed_tensors_name(block);
-  if (method == "modelopt") return block.text_or("quant_algo", "unknown").substr(0, 60) + " (modelopt)";
-  return method.substr(0, 60);
+  if (method == "modelopt") return printable_name(block.text_or("quant_algo", "unknown")) + " (modelopt)";
+  return printable_name(method);
 }
 
 std::string parse_modelopt_quantization(const ConfigFields& fields) {
   if (!fields.has("quantization")) return {};
   const ConfigFields block = fields.child("quantization");
-  return block.has("quant_algo") ? block.text("quant_algo").substr(0, 60) + " (modelopt)" : "";
+  return block.has("quant_algo") ? printable_name(block.text("quant_algo")) + " (modelopt)" : "";
 }
 
 }  // namespace foresail

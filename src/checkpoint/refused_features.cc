@@ -105,7 +105,8 @@ const std::set<std::string_view>& known_keys() {
       "_attn_implementation", "_attn_implementation_internal", "attn_implementation",
       "_experts_implementation", "use_mla", "attention_probs_dropout_prob", "router_jitter_noise",
       
-      "use_flash_attention"};
+      "use_flash_attention",
+      "max_window_layers"};
   return kKeys;
 }
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "checkpoint/json_scanner.h"
+#include "checkpoint/printable_name.h"
 
 namespace foresail {
 namespace {
@@ -29,22 +30,6 @@ const StoredType* find_stored_type(std::string_view name) {
   for (const StoredType& type : kStoredTypes)
     if (type.name == name) return &type;
   return nullptr;
-}
-
-std::string printable_name(std::string_view name) {
-  constexpr size_t kLongest = 120;
-  std::string out;
-  for (const char c : name.substr(0, kLongest)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out.push_back(c);
-    }
-  }
-  out = replace_invalid_utf8(out);
-  if (name.size() > kLongest) out += fmt::format("... ({} bytes)", name.size());
-  return out;
 }
 
 // One entry at a time: nothing of the text outlives its entry but the name and the shape.

@@ -66,7 +66,4 @@ class SafetensorsHeader {
   std::vector<Record> records_;
 };
 
-// A name from a file as it may appear in a message: one line, short, no control characters.
-std::string printable_name(std::string_view name);
-
 }  // namespace foresail

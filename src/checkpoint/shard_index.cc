@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "checkpoint/printable_name.h"
 
 namespace foresail {
 namespace {

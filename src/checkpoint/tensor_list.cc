@@ -110,8 +110,10 @@ std::vector<TensorSpec> all_tensors(const ModelConfig& config, int64_t mtp_layer
 TensorTotals total_of(const std::vector<TensorSpec>& specs) {
   TensorTotals totals;
   for (const TensorSpec& spec : specs) {
+    const auto size_total = checked_add(totals.size_bytes, spec.size_bytes());
+    if (!size_total) throw_model_error("the model's size overflows 64 bits: correct config.json");
+    totals.size_bytes = *size_total;
     totals.parameter_count += spec.element_count();
-    totals.size_bytes += spec.size_bytes();
   }
   return totals;
 }
