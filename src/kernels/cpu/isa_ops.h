@@ -85,6 +85,10 @@ struct IsaOps {
   // In place: sigmoid or softmax of n numbers.
   void (*sigmoid)(float* x, int64_t n) = nullptr;
   void (*softmax)(float* x, int64_t n) = nullptr;
+
+  // Probes: the machine's limits, for the bench.
+  float (*read_stream)(const void* data, int64_t size_bytes) = nullptr;  // a checksum; size % 1024 == 0
+  int64_t (*peak_loop)(bool bf16, int64_t steps) = nullptr;  // register-only multiply-adds; flops done
 };
 
 extern const IsaOps kScalarOps;

@@ -24,6 +24,8 @@ constexpr IsaOps make_ops(const char* name) {
   ops.blend = blend;
   ops.sigmoid = sigmoid_row;
   ops.softmax = softmax_row;
+  ops.read_stream = read_stream;
+  ops.peak_loop = peak_loop;
   return ops;
 }
 
