@@ -39,13 +39,13 @@ ReadProbe probe_read_bandwidth(ThreadPool& pool, int passes, uint64_t buffer_byt
 
 double probe_flops_per_s(ThreadPool& pool, const std::string& isa_name, bool bf16, int passes) {
   const IsaOps& isa = select_isa(isa_name);
-  constexpr int64_t kSteps = 20000;  // some 100 us a task
+  constexpr int64_t kSteps = 4000;  // some 20 us a task: short enough to run undisturbed
   double best = 0.0;
   std::atomic<int64_t> flops{0};
   for (int pass = 0; pass < passes; ++pass) {
     flops = 0;
     const double start = now_s();
-    pool.parallel_for(4 * pool.thread_count(),
+    pool.parallel_for(2 * pool.thread_count(),
                       [&](int64_t, int) { flops += isa.peak_loop(bf16, kSteps); });
     best = std::max(best, static_cast<double>(flops.load()) / (now_s() - start));
   }

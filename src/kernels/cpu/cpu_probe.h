@@ -20,6 +20,6 @@ ReadProbe probe_read_bandwidth(ThreadPool& pool, int passes = 5,
 
 // Best of some hundred short register-only loops on all threads, in operations per second (a
 // multiply-add is two). bf16: vdpbf16ps where `isa` has it, otherwise as f32.
-double probe_flops_per_s(ThreadPool& pool, const std::string& isa, bool bf16, int passes = 200);
+double probe_flops_per_s(ThreadPool& pool, const std::string& isa, bool bf16, int passes = 2000);
 
 }  // namespace foresail
