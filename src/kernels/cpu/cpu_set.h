@@ -64,6 +64,9 @@ class CpuKernels final : public KernelSet {
   // One weight per head: rows[row_count] shifted by h * in_step elements, out by h * out_step.
   void multiply_heads(const RowsIn& rows, int64_t row_count, std::span<const MatrixPtr> weights,
                       int64_t in_step, int64_t out_step, const GemmArgs& epilogue);
+  const IsaOps::Attention& attention_ops() const {
+    return dtype_ == DType::kF32 ? isa_.attention_f32 : isa_.attention_bf16;
+  }
   float* gemm_scratch(int64_t row_count);  // [threads][row_count][kMaxTilePanels * kLanes]
   // body(row, thread) for each row, in runs of rows that make a task worth waking a thread.
   template <typename Body>

@@ -105,7 +105,7 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
     scale[at] = weights[i];
   }
   // Distinct experts, ascending.
-  int32_t* active = workspace_.get<int32_t>(Scratch::kTasks, expert_count);
+  int32_t* active = workspace_.get<int32_t>(Scratch::kExpertActive, expert_count);
   int64_t active_count = 0;
   int64_t most_rows = 0;
   for (int64_t e = 0; e < expert_count; ++e) {

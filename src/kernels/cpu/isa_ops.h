@@ -50,6 +50,53 @@ struct GemmArgs {
   const int32_t* out_index = nullptr;  // row i is written to row out_index[i]
 };
 
+// Attention over a run of keys for a group of lanes, a lane being one (row, head). Keys are cut into
+// blocks of kKeyBlock from key 0 on; what a lane gets from a block depends on nothing but the lane.
+// 64 keys: a block of scores for 64 lanes (16 KiB) stays in L1 between its two products.
+constexpr int64_t kKeyBlock = 64;
+constexpr int64_t kMaxGroupLanes = 64;
+
+struct QueryLane {
+  const float* query = nullptr;  // key_dim numbers; null: an unused lane
+  int32_t visible = 0;           // keys [0, visible)
+};
+
+// Running softmax of a group: max [lanes], sum [lanes], acc [lanes][padded value_dim].
+struct AttentionState {
+  float* max = nullptr;
+  float* sum = nullptr;
+  float* acc = nullptr;
+};
+
+struct AttentionArgs {
+  const void* queries = nullptr;    // of pack_queries
+  const int32_t* visible = nullptr;  // [lanes]
+  int64_t lanes = 0;                 // a multiple of kLanes
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+  float scale = 1.0f;
+  int64_t key_begin = 0;  // a multiple of kKeyBlock
+  int64_t key_end = 0;
+  const void* const* key_rows = nullptr;  // [key_end - key_begin], f32 or bf16
+  bool rows_are_bf16 = false;
+  bool rows_are_ready = false;  // in the type the products use, zeros up to an even length
+  // Null: a value is the first value_dim numbers of its key. Else blocks made by pack_values.
+  const void* packed_values = nullptr;
+  AttentionState state;   // overwritten
+  char* scratch = nullptr;  // attention_scratch_bytes
+};
+
+constexpr int64_t padded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+constexpr int64_t packed_values_block_bytes(int64_t value_dim) {
+  return kKeyBlock * padded(value_dim, kLanes) * 4;
+}
+constexpr int64_t attention_scratch_bytes(int64_t key_dim, int64_t value_dim) {
+  const int64_t scores = kKeyBlock * kMaxGroupLanes * 4;
+  const int64_t converted_keys = kKeyBlock * padded(key_dim, kLanes) * 4;
+  return 2 * scores + converted_keys + packed_values_block_bytes(value_dim) +
+         2 * kMaxGroupLanes * 4 + kKeyBlock * 8;
+}
+
 struct RopeArgs {
   const float* cos = nullptr;  // [r / 2] of one position
   const float* sin = nullptr;
@@ -85,6 +132,32 @@ struct IsaOps {
   // In place: sigmoid or softmax of n numbers.
   void (*sigmoid)(float* x, int64_t n) = nullptr;
   void (*softmax)(float* x, int64_t n) = nullptr;
+
+  // One set for bf16 products (falls to f32 ones without dot_bf16), one for f32.
+  struct Attention {
+    bool pairs = false;  // rows that are ready are bf16 (else f32)
+    // queries -> [lanes/16][steps][16], a step being one f32 or a pair of bf16
+    void (*pack_queries)(const QueryLane* lanes, int64_t lane_count, int64_t key_dim,
+                         void* out) = nullptr;
+    // Values of up to kKeyBlock keys -> one block of packed_values.
+    void (*pack_values)(const void* const* rows, bool rows_are_bf16, int64_t key_count,
+                        int64_t value_dim, void* out) = nullptr;
+    // n f32 numbers -> the products' type
+    void (*convert_keys)(const float* from, void* out, int64_t n) = nullptr;
+    void (*run)(const AttentionArgs& args) = nullptr;
+  };
+  Attention attention_bf16;
+  Attention attention_f32;
+  // total <- total merged with part, lane by lane; exact when either is empty.
+  void (*fold)(const AttentionState& total, const AttentionState& part, int64_t lanes,
+               int64_t value_dim) = nullptr;
+  // out = acc / sum of one lane; zeros when it saw no key. Never -0.
+  void (*finish_lane)(const float* acc, float sum, int64_t value_dim, void* out,
+                      bool out_bf16) = nullptr;
+
+  // Probes: the machine's limits, for the bench.
+  float (*read_stream)(const void* data, int64_t size_bytes) = nullptr;  // a checksum; size % 1024 == 0
+  int64_t (*peak_loop)(bool bf16, int64_t steps) = nullptr;  // register-only multiply-adds; flops done
 };
 
 extern const IsaOps kScalarOps;

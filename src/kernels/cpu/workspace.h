@@ -18,14 +18,17 @@ enum class Scratch {
   kExpertHidden,
   kExpertGateUp,
   kExpertOrder,
-  kTasks,
+  kExpertActive,
   kRoute,
-  kRowPointers,
-  kQuery,
-  kScores,
+  kSlots,
+  kGroups,
+  kQueries,
   kKeys,
+  kKeyRows,
   kValues,
-  kState,
+  kTotals,
+  kParts,
+  kThread,
   kCount
 };
 

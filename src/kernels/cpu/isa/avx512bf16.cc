@@ -9,6 +9,10 @@
 //
 #include "kernels/cpu/isa/gemm.h"
 //
+#include "kernels/cpu/isa/attention.h"
+//
+#include "kernels/cpu/isa/probe.h"
+//
 #include "kernels/cpu/isa/table.h"
 
 namespace foresail {

@@ -4,6 +4,12 @@
 namespace foresail {
 namespace {
 
+template <typename Kind>
+constexpr IsaOps::Attention make_attention() {
+  return {Kind::kNumbersPerStep == 2, pack_queries<Kind>, pack_values<Kind>, convert_keys<Kind>,
+          attention<Kind>};
+}
+
 constexpr IsaOps make_ops(const char* name) {
   IsaOps ops;
   ops.name = name;
@@ -24,6 +30,16 @@ constexpr IsaOps make_ops(const char* name) {
   ops.blend = blend;
   ops.sigmoid = sigmoid_row;
   ops.softmax = softmax_row;
+#if defined(__AVX512BF16__)
+  ops.attention_bf16 = make_attention<DotKind>();
+#else
+  ops.attention_bf16 = make_attention<F32Kind>();
+#endif
+  ops.attention_f32 = make_attention<F32Kind>();
+  ops.fold = fold;
+  ops.finish_lane = finish_lane;
+  ops.read_stream = read_stream;
+  ops.peak_loop = peak_loop;
   return ops;
 }
 

@@ -9,17 +9,16 @@ namespace {
 // f32 inputs, f32 weights [steps][16].
 struct F32Kind {
   using Input = float;
+  using Weight = V;
+  using Broadcast = V;
   static constexpr int kInputsPerStep = 1;
+  static constexpr int kNumbersPerStep = 1;
+  static inline Weight load_weight(const char* b) { return load(reinterpret_cast<const float*>(b)); }
+  static inline Broadcast broadcast(const float* a) { return set1(*a); }
+  static inline V multiply_add(Broadcast x, Weight w, V acc) { return fma(x, w, acc); }
   template <int MR, int NP>
   static inline void step(const float* a, int64_t, const char* b, int64_t panel_bytes,
-                          V (&acc)[MR][NP]) {
-    V w[NP];
-    for (int p = 0; p < NP; ++p) w[p] = load(reinterpret_cast<const float*>(b + p * panel_bytes));
-    for (int r = 0; r < MR; ++r) {
-      const V x = set1(a[r]);
-      for (int p = 0; p < NP; ++p) acc[r][p] = fma(x, w[p], acc[r][p]);
-    }
-  }
+                          V (&acc)[MR][NP]);
 };
 
 // f32 inputs, bf16 weights [steps][16][2] widened on the way.
@@ -44,19 +43,48 @@ struct WidenKind {
 // denormals count as zero.
 struct DotKind {
   using Input = uint32_t;
+  using Weight = __m512bh;
+  using Broadcast = __m512bh;
   static constexpr int kInputsPerStep = 1;
+  static constexpr int kNumbersPerStep = 2;
+  static inline Weight load_weight(const char* b) {
+    return reinterpret_cast<__m512bh>(_mm512_loadu_ps(b));
+  }
+  static inline Broadcast broadcast(const uint32_t* a) {
+    return reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(*a)));
+  }
+  static inline V multiply_add(Broadcast x, Weight w, V acc) {
+    return _mm512_dpbf16_ps(acc, x, w);
+  }
   template <int MR, int NP>
   static inline void step(const uint32_t* a, int64_t, const char* b, int64_t panel_bytes,
-                          V (&acc)[MR][NP]) {
-    __m512bh w[NP];
-    for (int p = 0; p < NP; ++p) w[p] = reinterpret_cast<__m512bh>(_mm512_loadu_ps(b + p * panel_bytes));
-    for (int r = 0; r < MR; ++r) {
-      const __m512bh x =
-          reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(a[r])));
-      for (int p = 0; p < NP; ++p) acc[r][p] = _mm512_dpbf16_ps(acc[r][p], x, w[p]);
-    }
-  }
+                          V (&acc)[MR][NP]);
 };
+#endif
+
+// One step; the input of row r is where input(r) points.
+template <typename Kind, int MR, int NP, typename InputAt>
+inline void plain_step(const InputAt& input, const char* b, int64_t panel_bytes,
+                       V (&acc)[MR][NP]) {
+  typename Kind::Weight w[NP];
+  for (int p = 0; p < NP; ++p) w[p] = Kind::load_weight(b + p * panel_bytes);
+  for (int r = 0; r < MR; ++r) {
+    const typename Kind::Broadcast x = Kind::broadcast(input(r));
+    for (int p = 0; p < NP; ++p) acc[r][p] = Kind::multiply_add(x, w[p], acc[r][p]);
+  }
+}
+
+template <int MR, int NP>
+inline void F32Kind::step(const float* a, int64_t, const char* b, int64_t panel_bytes,
+                          V (&acc)[MR][NP]) {
+  plain_step<F32Kind>([a](int r) { return a + r; }, b, panel_bytes, acc);
+}
+#if defined(__AVX512BF16__)
+template <int MR, int NP>
+inline void DotKind::step(const uint32_t* a, int64_t, const char* b, int64_t panel_bytes,
+                          V (&acc)[MR][NP]) {
+  plain_step<DotKind>([a](int r) { return a + r; }, b, panel_bytes, acc);
+}
 #endif
 
 constexpr int64_t kStepBytes = 64;  // of a panel: 16 outputs x (one f32 or two bf16)
@@ -68,6 +96,18 @@ inline void run_steps(const typename Kind::Input* a, int64_t a_step, const char*
   for (int64_t s = 0; s < steps; ++s) {
     Kind::template step<MR, NP>(a, a_step, b, panel_bytes, acc);
     a += a_step * Kind::kInputsPerStep;
+    b += kStepBytes;
+  }
+}
+
+// As run_steps, but every row is a contiguous run of inputs of its own.
+template <typename Kind, int MR, int NP>
+inline void run_rows(const typename Kind::Input* const* rows, const char* b, int64_t panel_bytes,
+                     int64_t steps, V (&acc)[MR][NP]) {
+  const typename Kind::Input* row[MR];
+  for (int r = 0; r < MR; ++r) row[r] = rows[r];
+  for (int64_t s = 0; s < steps; ++s) {
+    plain_step<Kind>([&](int r) { return row[r] + s; }, b, panel_bytes, acc);
     b += kStepBytes;
   }
 }

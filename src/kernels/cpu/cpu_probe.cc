@@ -1,0 +1,55 @@
+#include "kernels/cpu/cpu_probe.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+
+#include "kernels/cpu/isa_select.h"
+#include "tensor/buffer.h"
+
+namespace foresail {
+namespace {
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+ReadProbe probe_read_bandwidth(ThreadPool& pool, int passes, uint64_t buffer_bytes) {
+  constexpr int64_t kChunk = 1 << 20;  // a task: long against its start, short against the whole
+  const IsaOps& isa = select_isa("auto");
+  Buffer buffer(buffer_bytes);
+  const int64_t chunks = static_cast<int64_t>(buffer_bytes) / kChunk;
+  // Written once, so that every page is real memory and not the shared zero page.
+  pool.parallel_for(chunks, [&](int64_t i, int) {
+    std::fill_n(buffer.data() + i * kChunk, kChunk, std::byte{0});
+  });
+  double best_s = 1e30;
+  std::atomic<int> odd{0};
+  for (int pass = 0; pass < passes; ++pass) {
+    const double start = now_s();
+    pool.parallel_for(chunks, [&](int64_t i, int) {
+      if (isa.read_stream(buffer.data() + i * kChunk, kChunk) != 0.0f) odd.fetch_add(1);
+    });
+    best_s = std::min(best_s, now_s() - start);
+  }
+  return {odd.load() == 0 ? static_cast<double>(chunks * kChunk) / best_s : 0.0, buffer_bytes};
+}
+
+double probe_flops_per_s(ThreadPool& pool, const std::string& isa_name, bool bf16, int passes) {
+  const IsaOps& isa = select_isa(isa_name);
+  constexpr int64_t kSteps = 4000;  // some 20 us a task: short enough to run undisturbed
+  double best = 0.0;
+  std::atomic<int64_t> flops{0};
+  for (int pass = 0; pass < passes; ++pass) {
+    flops = 0;
+    const double start = now_s();
+    pool.parallel_for(2 * pool.thread_count(),
+                      [&](int64_t, int) { flops += isa.peak_loop(bf16, kSteps); });
+    best = std::max(best, static_cast<double>(flops.load()) / (now_s() - start));
+  }
+  return best;
+}
+
+}  // namespace foresail
