@@ -75,7 +75,7 @@ TEST(Pattern, RefusesWhatItCannotMatch) {
 }
 
 TEST(Pattern, RefusesQuadraticWork) {
-  const Pattern pattern = compiled("a|a*b");  // looks at every a for each a
+  const Pattern pattern = compiled("a*b|a");  // looks at every a for each a
   const std::string text(100000, 'a');
   EXPECT_THROW(pattern.split(text, [](std::string_view, bool) {}), Error);
 }
@@ -84,7 +84,7 @@ TEST(Pattern, RefusesQuadraticWork) {
 TEST(Pattern, WorkIsLinear) {
   const char* patterns[] = {
       R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-      R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+|\s*[\r\n]+|\s+(?!\S)|\s+)",
+      R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
       R"(\s+$)", R"([^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
   constexpr size_t kSize = 10'000'000;
   std::string mixed_lines;
