@@ -25,7 +25,9 @@ def main():
     decompositions, compositions, classes = [], [], []
     for c in CODE_POINTS:
         combining = unicodedata2.combining(chr(c))
-        if combining:
+        # unicodedata2 may be newer: believe it only where `tokenizers` reorders the character too.
+        if combining and (nfd.normalize_str(chr(c) + "\u0334")[0] == "\u0334" or
+                          nfd.normalize_str("\u302a" + chr(c))[0] != "\u302a"):
             if classes and classes[-1][1] == c - 1 and classes[-1][2] == combining:
                 classes[-1][1] = c
             else:

@@ -8,8 +8,14 @@
 namespace foresail {
 namespace {
 
+// \w of the engine that single_word is defined by: joiners and circled letters belong to words too.
 const CharSet& word_chars() {
-  static const CharSet set = CharSet::word();
+  static const CharSet set = CharSet::word()
+                                 .united(CharSet::range(0x200C, 0x200D))
+                                 .united(CharSet::range(0x24B6, 0x24E9))
+                                 .united(CharSet::range(0x1F130, 0x1F149))
+                                 .united(CharSet::range(0x1F150, 0x1F169))
+                                 .united(CharSet::range(0x1F170, 0x1F189));
   return set;
 }
 

@@ -1,8 +1,17 @@
 #include "text/json_fields.h"
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace foresail {
+
+std::string shown(std::string_view text) {
+  constexpr size_t kMaxBytes = 60;
+  std::string out = replace_invalid_utf8(text.substr(0, kMaxBytes));
+  for (char& c : out)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  return out;
+}
 
 JsonFields::JsonFields(const Json& object, std::string where)
     : object_(object), where_(std::move(where)) {

@@ -10,6 +10,9 @@
 
 namespace foresail {
 
+// Text from an unchecked file, fit for a one-line message: short, valid UTF-8, no control characters.
+std::string shown(std::string_view text);
+
 class JsonFields {
  public:
   // `where` opens every message: the file, then the path inside it. Both must outlive this.

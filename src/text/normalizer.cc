@@ -26,7 +26,7 @@ void Normalizer::parse_step(const Json& json, const std::string& where, int dept
   } else if (type == "NFC") {
     nfc_ = true;
   } else {
-    throw_model_error("{}: unsupported normalizer \"{}\"", where, type.substr(0, 60));
+    throw_model_error("{}: unsupported normalizer \"{}\"", where, shown(type));
   }
 }
 

@@ -39,6 +39,14 @@ void PreTokenizer::add_pattern(std::string_view pattern, Behavior behavior, bool
   steps_.push_back({.pattern = compile(parse_pattern(pattern), where), .behavior = behavior, .invert = invert});
 }
 
+std::optional<PreTokenizer::Behavior> PreTokenizer::behavior_of(std::string_view name) {
+  if (name == "Isolated") return Behavior::kIsolated;
+  if (name == "Removed") return Behavior::kRemoved;
+  if (name == "MergedWithPrevious") return Behavior::kMergedWithPrevious;
+  if (name == "MergedWithNext") return Behavior::kMergedWithNext;
+  return std::nullopt;
+}
+
 void PreTokenizer::parse_step(const Json& json, const std::string& where, int depth) {
   const JsonFields step(json, where);
   const std::string_view type = step.text("type");
@@ -61,23 +69,17 @@ void PreTokenizer::parse_step(const Json& json, const std::string& where, int de
     if (step.flag("use_regex", true)) add_pattern(kGpt2Pattern, Behavior::kIsolated, false, where);
   } else if (type == "Split") {
     const std::string_view name = step.text("behavior");
-    const Behavior behavior =
-        name == "Isolated"             ? Behavior::kIsolated
-        : name == "Removed"            ? Behavior::kRemoved
-        : name == "MergedWithPrevious" ? Behavior::kMergedWithPrevious
-        : name == "MergedWithNext"
-            ? Behavior::kMergedWithNext
-            : (throw_model_error("{}: unsupported Split behavior \"{}\"", where, name.substr(0, 60)),
-               Behavior::kIsolated);
+    const std::optional<Behavior> behavior = behavior_of(name);
+    if (!behavior) throw_model_error("{}: unsupported Split behavior \"{}\"", where, shown(name));
     const bool invert = step.flag("invert", false);
     const JsonFields pattern(step.object("pattern"), step.where("pattern"));
     if (pattern.has("String"))
       steps_.push_back({.pattern = compile(literal_pattern(pattern.text("String")), where),
-                        .behavior = behavior, .invert = invert});
+                        .behavior = *behavior, .invert = invert});
     else
-      add_pattern(pattern.text("Regex"), behavior, invert, where);
+      add_pattern(pattern.text("Regex"), *behavior, invert, where);
   } else {
-    throw_model_error("{}: unsupported pre-tokenizer \"{}\"", where, type.substr(0, 60));
+    throw_model_error("{}: unsupported pre-tokenizer \"{}\"", where, shown(type));
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,7 @@ class PreTokenizer {
     bool has_pattern = true;
   };
 
+  static std::optional<Behavior> behavior_of(std::string_view name);
   void parse_step(const Json& json, const std::string& where, int depth);
   void add_pattern(std::string_view pattern, Behavior behavior, bool invert, const std::string& where);
   uint64_t run(size_t step_index, std::string_view text, const OnPiece& on_piece) const;

@@ -1,6 +1,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "text/json_fields.h"
 #include "text/tokenizer_parts.h"
 
 namespace foresail {
@@ -100,7 +101,7 @@ TokenizerParts parse_tiktoken_model(std::string_view text, const TokenizerConfig
   for (const AddedToken& token : config.added_tokens) {
     if (!parts.tokens.add(token.id, token.content))
       throw_model_error("{}: id {} of \"{}\" in tokenizer_config.json is taken", where, token.id,
-                        token.content.substr(0, 60));
+                        shown(token.content));
     parts.added_tokens.push_back(token);
   }
   for (int32_t id = num_base; id < num_base + kNumReserved; ++id) {

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/utf8.h"
+#include "text/json_fields.h"
 
 namespace foresail {
 namespace {
@@ -68,7 +69,7 @@ Tokenizer::Tokenizer(TokenizerParts parts, const TokenizerConfig& config)
   const auto named = [&](const std::optional<std::string>& name, const char* key) -> std::optional<int32_t> {
     if (!name || name->empty()) return std::nullopt;
     const auto id = find_control(*name);
-    if (!id) throw_model_error("{}: {}: \"{}\" is not among the added tokens", kConfigName, key, name->substr(0, 60));
+    if (!id) throw_model_error("{}: {}: \"{}\" is not among the added tokens", kConfigName, key, shown(*name));
     return id;
   };
   bos_id_ = named(config.bos_token, "bos_token");

@@ -57,7 +57,7 @@ TokenizerConfig TokenizerConfig::parse(std::string_view text, const std::string&
     int64_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size())
-      throw_model_error("{}: \"{}\" is not a token id", decoder_where, key.substr(0, 60));
+      throw_model_error("{}: \"{}\" is not a token id", decoder_where, shown(key));
     AddedToken token = parse_added_token(value, fmt::format("{}.{}", decoder_where, id));
     token.id = checked_token_id(id, decoder_where);
     out.added_tokens.push_back(std::move(token));

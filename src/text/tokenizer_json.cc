@@ -11,9 +11,6 @@ namespace {
 
 using Vocabulary = std::unordered_map<std::string_view, int32_t>;
 
-// Tokens in messages come from a file nobody has checked: bound them.
-std::string shown(std::string_view token) { return std::string(token.substr(0, 60)); }
-
 // Values whose presence changes the algorithm; every byte-level model leaves them out.
 void refuse_other_kinds(const JsonFields& model) {
   if (model.text("type", "BPE") != "BPE")
