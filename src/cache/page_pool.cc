@@ -35,6 +35,7 @@ std::vector<PageRef> PagePool::take(Pages count) {
   pages.reserve(count.value);
   for (int64_t i = 0; i < count.value; ++i) {
     if (fails_ && fails_()) {
+      ++failures_;
       // Never seen by a device, so free at once, and in the order that undoes the taking.
       while (!pages.empty()) {
         pages.back().reset_after(completed_);

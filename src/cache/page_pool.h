@@ -68,6 +68,7 @@ class PagePool {
   Pages in_flight() const { return Pages{static_cast<int64_t>(in_flight_.size())}; }
   Pages held() const { return usable() - free() - in_flight(); }
 
+  int64_t failures() const { return failures_; }
   // Tests: consulted once per page taken; true makes that allocation fail.
   void inject_failure(std::function<bool()> fails) { fails_ = std::move(fails); }
 
@@ -87,6 +88,7 @@ class PagePool {
   DeviceEpoch planned_ = 0;
   DeviceEpoch completed_ = 0;
   std::function<bool()> fails_;
+  int64_t failures_ = 0;
 };
 
 }  // namespace foresail
