@@ -28,6 +28,7 @@ struct Prefilling {
   Tokens length;     // to prefill: the prompt, or prompt and output on resume
   Tokens planned;    // positions below this are computed by steps planned so far
   Tokens chunk_end;  // where this step's chunk ends
+  bool started = false;
 };
 struct Decoding {
   SequencePages pages;

@@ -158,7 +158,8 @@ void Scheduler::plan_chunk(Request& request, size_t rank, int32_t draft_len, Ste
        .end = state.chunk_end,
        .tokens_offset = static_cast<int64_t>(plan.prefill_tokens.size()),
        .next_token = last ? PrefillChunk::kSampled : request.tokens[state.chunk_end.value],
-       .next_draft_len = next_draft_len});
+       .next_draft_len = next_draft_len,
+       .first = !std::exchange(state.started, true)});
   plan.prefill_tokens.insert(plan.prefill_tokens.end(),
                              request.tokens.begin() + state.planned.value,
                              request.tokens.begin() + state.chunk_end.value);

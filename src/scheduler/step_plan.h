@@ -23,6 +23,7 @@ struct PrefillChunk {
   // last chunk, whose last row is sampled.
   int32_t next_token = kSampled;
   int32_t next_draft_len = 0;  // drafts to propose after the last chunk
+  bool first = false;          // the slot is this request's from here on: its state starts anew
 
   bool is_last() const { return next_token == kSampled; }
 };
@@ -36,6 +37,7 @@ struct DecodeRow {
   int32_t next_draft_len = 0;  // drafts to propose for the next iteration
 };
 
+// For usage figures; the executor goes by PrefillChunk::first.
 struct Admission {
   RequestId request;
   SlotId slot;
@@ -53,6 +55,7 @@ struct StepPlan {
   int32_t decode_bucket = 0;  // rows of the decode iteration, padding included
 
   // Nothing to carry out: such a plan is not completed, and the engine waits for results instead.
+  // It may name admissions; its page updates come with the next plan.
   bool empty() const { return prefill.empty() && decode.empty(); }
   int32_t draft_len() const;  // the widest row
 };
