@@ -49,7 +49,8 @@ std::vector<Tokens> split_prefill_budget(std::span<const PrefillClaim> claims, T
     give_head(left);
   }
   for (size_t index : others) give(index, left);
-  give_head(left);
+  // Below a page, a chunk that has come to a border stays there.
+  if (page_fits || ends[0] == claims[0].begin) give_head(left);
   return ends;
 }
 
