@@ -1,0 +1,48 @@
+// What fits: the one answer for start-up log, /v1/models, validation and scheduler.
+// Owned by the KvCache, immutable.
+// Any thread.
+#pragma once
+
+#include "base/ids.h"
+#include "base/result.h"
+
+namespace foresail {
+
+struct CapacityConfig {
+  Pages pool_pages;  // the sink included
+  PageSize page_size{64};
+  Tokens max_context_len;     // of the model: prompt and completion
+  int32_t max_draft_len = 0;  // the most drafts verified at once (K)
+};
+
+class Capacity {
+ public:
+  explicit Capacity(const CapacityConfig& config) : config_(config) {}
+
+  Pages usable_pages() const { return config_.pool_pages - Pages{1}; }
+  PageSize page_size() const { return config_.page_size; }
+  int32_t max_draft_len() const { return config_.max_draft_len; }
+
+  // How far past prompt + max_new_tokens a row may be written. Results come one step late, so when
+  // step s+1 is planned with L known and step s in flight, the true length is at most L + K + 1;
+  // step s+1 verifies K + 1 rows from there, and its draft loop goes on for K - 1 more. A request
+  // that is planned at all still lacks a token that step s does not surely give: L + 3 <= prompt +
+  // max_new.
+  Tokens lookahead() const;
+
+  // Positions below this are written by the pass, given the greatest length it may start from.
+  Tokens decode_reach(Tokens kv_len_upper, int32_t draft_len, int32_t next_draft_len) const;
+  Tokens prefill_reach(Tokens chunk_end, int32_t next_draft_len) const;
+
+  Pages worst_case(Tokens prompt_len, Tokens max_new_tokens) const;
+  // The worst case, or the numbers that say why the request can never run.
+  Result<Pages> fits(Tokens prompt_len, Tokens max_new_tokens) const;
+  // The longest prompt + completion that fits.
+  Tokens max_total_len() const;
+  int32_t table_columns() const;
+
+ private:
+  CapacityConfig config_;
+};
+
+}  // namespace foresail
