@@ -51,8 +51,12 @@ int run(int argc, char** argv) {
   app.require_subcommand(0, 1);
   app.footer(kExamples);
   add_run_command(app);
+  add_chat_command(app);
   add_eval_command(app);
   add_inspect_command(app);
+  add_text_commands(app);
+  add_make_model_command(app);
+  add_bench_command(app);
   add_env_command(app);
   add_version_command(app);
   try {

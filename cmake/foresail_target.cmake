@@ -10,7 +10,7 @@ add_library(foresail_flags INTERFACE)
 # between compilers and between code paths that have to agree bit for bit.
 target_compile_options(foresail_flags INTERFACE
   -Wall -Wextra -Wshadow -Wno-missing-field-initializers -Werror -ffp-contract=off
-  $<$<CONFIG:Release>:-O3> $<$<CONFIG:Debug>:-O1 -g>)
+  $<$<CONFIG:Debug>:-O1>)
 # g++ 12 reports these inside std::string and other libraries' templates at -O3 (GCC bugs 105329,
 # 105651, 105562).
 target_compile_options(foresail_flags INTERFACE

@@ -118,6 +118,23 @@ std::vector<int32_t> Tokenizer::encode_pieces(std::span<const PromptPiece> piece
   return out;
 }
 
+std::vector<PromptPiece> Tokenizer::split_control(std::string_view text) const {
+  std::vector<PromptPiece> pieces;
+  const auto control = [&](int32_t id) { pieces.push_back({id, {}}); };
+  const auto plain = [&](std::string_view part) { pieces.push_back({-1, std::string(part)}); };
+  const auto rest = [&](std::string_view part) {
+    if (normalized_matcher_.empty())
+      plain(part);
+    else
+      normalized_matcher_.split(part, plain, control);
+  };
+  if (raw_matcher_.empty())
+    rest(text);
+  else
+    raw_matcher_.split(text, rest, control);
+  return pieces;
+}
+
 void Tokenizer::encode_valid(std::string_view text, bool allow_control, std::vector<int32_t>& out) const {
   const auto rest = [&](std::string_view part) {
     if (parts_.normalizer.changes_text())

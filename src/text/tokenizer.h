@@ -44,6 +44,9 @@ class Tokenizer {
   // Text pieces never become control ids. Neighbouring texts are one text, as if never cut.
   std::vector<int32_t> encode_pieces(std::span<const PromptPiece> pieces) const;
 
+  // Text that may hold control tokens (a template's own) as pieces.
+  std::vector<PromptPiece> split_control(std::string_view text) const;
+
   // Broken UTF-8 becomes U+FFFD; ids without a name are empty.
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
   std::string_view token_bytes(int32_t id) const { return parts_.tokens.bytes(id); }

@@ -1,0 +1,58 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "apps/model_flags.h"
+#include "apps/sampling_flags.h"
+#include "base/error.h"
+#include "text/chat_prompt.h"
+
+namespace foresail {
+namespace {
+
+struct ChatFlags {
+  ModelFlags model;
+  GenerationOptions generation;
+  std::string system;
+};
+
+void chat(ChatFlags& flags) {
+  const auto tokenizer = Tokenizer::load(flags.model.options.model_path);
+  const ChatTemplate chat_template = ChatTemplate::load(flags.model.options.model_path);
+  const auto model = load_model(flags.model);
+  TextGenerator generator(*model, tokenizer.get());
+  RenderInput input;
+  input.add_generation_prompt = true;
+  if (!flags.system.empty()) input.messages.push_back({{"role", "system"}, {"content", flags.system}});
+  const bool prompts = isatty(STDIN_FILENO) != 0;
+  if (prompts) fmt::print(stderr, "type a message; an empty line or end of input leaves\n");
+  for (std::string line;;) {
+    if (prompts) fmt::print(stderr, "> ");
+    if (!std::getline(std::cin, line) || line.empty()) return;
+    input.messages.push_back({{"role", "user"}, {"content", line}});
+    const auto ids = chat_prompt(chat_template, *tokenizer, input);
+    if (!ids) throw_error(ErrorCode::kUsage, "template: {}", ids.error().message);
+    std::string reply;
+    generator.generate(*ids, flags.generation, [&](const TokenEvent& event) {
+      reply += event.text;
+      fmt::print("{}", event.text);
+      std::fflush(stdout);
+    });
+    fmt::print("\n");
+    input.messages.push_back({{"role", "assistant"}, {"content", reply}});
+  }
+}
+
+}  // namespace
+
+void add_chat_command(CLI::App& app) {
+  auto flags = std::make_shared<ChatFlags>();
+  CLI::App* command = app.add_subcommand("chat", "Talk to a model, one line at a time");
+  add_model_flags(*command, flags->model, true);
+  add_sampling_flags(*command, flags->generation);
+  command->add_option("--system", flags->system, "system message");
+  command->callback([flags] { chat(*flags); });
+}
+
+}  // namespace foresail
