@@ -20,16 +20,23 @@ constexpr ControlToken kLeading[] = {
     {"<｜begin▁of▁sentence｜>", true}, {"<｜end▁of▁sentence｜>", true}, {"<｜▁pad▁｜>", true}};
 
 // As in DeepSeek-V3's tokenizer: roles and tools are matched in text but are not special.
-constexpr ControlToken kTrailing[] = {
-    {"<｜fim▁hole｜>", false},           {"<｜fim▁begin｜>", false},
-    {"<｜fim▁end｜>", false},            {"<｜User｜>", false},
-    {"<｜Assistant｜>", false},          {"<|EOT|>", true},
-    {"<｜tool▁calls▁begin｜>", false},   {"<｜tool▁calls▁end｜>", false},
-    {"<｜tool▁call▁begin｜>", false},    {"<｜tool▁call▁end｜>", false},
-    {"<｜tool▁outputs▁begin｜>", false}, {"<｜tool▁outputs▁end｜>", false},
-    {"<｜tool▁output▁begin｜>", false},  {"<｜tool▁output▁end｜>", false},
-    {"<｜tool▁sep｜>", false},           {"<think>", false},
-    {"</think>", false}};
+constexpr ControlToken kTrailing[] = {{"<｜fim▁hole｜>", false},
+                                      {"<｜fim▁begin｜>", false},
+                                      {"<｜fim▁end｜>", false},
+                                      {"<｜User｜>", false},
+                                      {"<｜Assistant｜>", false},
+                                      {"<|EOT|>", true},
+                                      {"<｜tool▁calls▁begin｜>", false},
+                                      {"<｜tool▁calls▁end｜>", false},
+                                      {"<｜tool▁call▁begin｜>", false},
+                                      {"<｜tool▁call▁end｜>", false},
+                                      {"<｜tool▁outputs▁begin｜>", false},
+                                      {"<｜tool▁outputs▁end｜>", false},
+                                      {"<｜tool▁output▁begin｜>", false},
+                                      {"<｜tool▁output▁end｜>", false},
+                                      {"<｜tool▁sep｜>", false},
+                                      {"<think>", false},
+                                      {"</think>", false}};
 
 // GPT-2's printable stand-in for a byte: itself when printable, else the next free code point
 // from U+0100.
@@ -48,20 +55,28 @@ std::string byte_symbol(int byte) {
 }
 
 OrderedJson added_token(int64_t id, const ControlToken& token) {
-  return {{"id", id},         {"content", token.content}, {"single_word", false}, {"lstrip", false},
-          {"rstrip", false}, {"normalized", false},      {"special", token.special}};
+  return {
+      {"id", id},        {"content", token.content}, {"single_word", false},    {"lstrip", false},
+      {"rstrip", false}, {"normalized", false},      {"special", token.special}};
 }
 
 OrderedJson split(const char* pattern) {
-  return {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+  return {{"type", "Split"},
+          {"pattern", {{"Regex", pattern}}},
+          {"behavior", "Isolated"},
+          {"invert", false}};
 }
 
 OrderedJson byte_level(bool use_regex) {
-  return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", use_regex}};
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", false},
+          {"trim_offsets", true},
+          {"use_regex", use_regex}};
 }
 
 constexpr const char* kChatTemplate =
-    "{%- if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}"
+    "{%- if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif "
+    "%}"
     "{{ bos_token }}"
     "{%- for message in messages %}"
     "{%- if message['role'] == 'system' %}{{ message['content'] }}"
@@ -93,9 +108,10 @@ std::string byte_tokenizer_json() {
   OrderedJson splits = OrderedJson::array();
   splits.push_back(split(R"(\p{N}{1,3})"));
   splits.push_back(split("[一-龥぀-ゟ゠-ヿ]+"));
-  splits.push_back(split(
-      "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
-      " ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"));
+  splits.push_back(
+      split("[!\"#$%&'()*+,\\-./"
+            ":;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
+            " ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"));
   splits.push_back(byte_level(false));
 
   OrderedJson out;

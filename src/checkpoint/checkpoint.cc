@@ -15,8 +15,9 @@ std::string shape_text(std::span<const int64_t> shape) {
 }
 
 uint64_t element_count(std::span<const int64_t> shape) {
-  return std::accumulate(shape.begin(), shape.end(), uint64_t{1},
-                         [](uint64_t total, int64_t dim) { return total * static_cast<uint64_t>(dim); });
+  return std::accumulate(shape.begin(), shape.end(), uint64_t{1}, [](uint64_t total, int64_t dim) {
+    return total * static_cast<uint64_t>(dim);
+  });
 }
 
 bool is_float(const StoredType& type) {
@@ -27,7 +28,8 @@ std::string missing_advice(const std::string& name, const ModelConfig& config) {
   if (name == "lm_head.weight")
     return "add it, or set tie_word_embeddings to true if the embedding is the head";
   if (name.ends_with(".self_attn.q_proj.weight")) return "config.json has no q_lora_rank";
-  if (name.find(".self_attn.q_a_") != std::string::npos || name.find(".self_attn.q_b_") != std::string::npos)
+  if (name.find(".self_attn.q_a_") != std::string::npos ||
+      name.find(".self_attn.q_b_") != std::string::npos)
     return fmt::format("config.json has q_lora_rank {}", config.q_lora_rank);
   if (name.find(".mlp.experts.") != std::string::npos)
     return fmt::format("config.json has n_routed_experts {}", config.moe.expert_count);
@@ -56,8 +58,8 @@ void Checkpoint::check_slice(const std::string& name, const StoredSlice& slice,
                       shape_text(slice.shape), shape_text(shape));
   const StoredType& type = *stored(slice).type;
   if (!is_float(type))
-    throw_model_error("{}: tensor {} is {}: only BF16, F16 and F32 weights are supported yet", file_of(slice),
-                      name, type.name);
+    throw_model_error("{}: tensor {} is {}: only BF16, F16 and F32 weights are supported yet",
+                      file_of(slice), name, type.name);
 }
 
 void Checkpoint::check_complete(const ModelConfig& config) {
@@ -86,14 +88,17 @@ void Checkpoint::check_no_surplus(const ModelConfig& config,
                                   const std::unordered_set<std::string>& expected) const {
   for (const auto& [name, slice] : names_.slices()) {
     if (expected.contains(name)) continue;
-    throw_model_error("{}: tensor {} does not belong to the {} model with {} layers and {} experts that "
-                      "config.json describes: correct config.json or remove the tensor",
-                      file_of(slice), printable_name(stored(slice).name), config.family, config.layer_count,
-                      config.moe.expert_count);
+    throw_model_error(
+        "{}: tensor {} does not belong to the {} model with {} layers and {} experts that "
+        "config.json describes: correct config.json or remove the tensor",
+        file_of(slice), printable_name(stored(slice).name), config.family, config.layer_count,
+        config.moe.expert_count);
   }
 }
 
-bool Checkpoint::has(std::string_view name) const { return names_.find(name) != nullptr; }
+bool Checkpoint::has(std::string_view name) const {
+  return names_.find(name) != nullptr;
+}
 
 HostTensor Checkpoint::take(std::string_view name, std::span<const int64_t> shape) {
   const std::string key(name);
@@ -122,8 +127,9 @@ void Checkpoint::finish() {
 std::unique_ptr<WeightSource> open_checkpoint(const std::filesystem::path& model_dir,
                                               const ModelConfig& config) {
   if (!config.quantization.empty())
-    throw_model_error("{}: quantization_config: {} weights are not supported yet: use a BF16 checkpoint",
-                      (model_dir / "config.json").string(), config.quantization);
+    throw_model_error(
+        "{}: quantization_config: {} weights are not supported yet: use a BF16 checkpoint",
+        (model_dir / "config.json").string(), config.quantization);
   return std::make_unique<Checkpoint>(model_dir, config);
 }
 

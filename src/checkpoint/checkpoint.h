@@ -21,7 +21,8 @@ class Checkpoint final : public WeightSource {
 
  private:
   void check_complete(const ModelConfig& config);
-  void check_no_surplus(const ModelConfig& config, const std::unordered_set<std::string>& expected) const;
+  void check_no_surplus(const ModelConfig& config,
+                        const std::unordered_set<std::string>& expected) const;
   void check_slice(const std::string& name, const StoredSlice& slice,
                    std::span<const int64_t> shape) const;
   StoredTensor stored(const StoredSlice& slice) const;

@@ -64,9 +64,10 @@ std::string_view read_names(const ConfigFields& fields, ModelConfig& config) {
   if (family.empty() && config.family.empty())
     fields.refuse("model_type", "is absent: add it, for example \"deepseek_v3\"");
   if (family.empty())
-    fields.fail("model_type",
-                "this family is not supported (deepseek_v2, deepseek_v3, kimi_k2, kimi_k25, kimi_vl, "
-                "glm4_moe_lite, youtu, minicpm3 and mistral4 are)");
+    fields.fail(
+        "model_type",
+        "this family is not supported (deepseek_v2, deepseek_v3, kimi_k2, kimi_k25, kimi_vl, "
+        "glm4_moe_lite, youtu, minicpm3 and mistral4 are)");
   return family;
 }
 
@@ -82,11 +83,13 @@ void read_dimensions(const ConfigFields& fields, std::string_view family, ModelC
   config.kv_lora_rank = fields.integer("kv_lora_rank", 1, kMaxDim);
   config.nope_dim = fields.integer("qk_nope_head_dim", 1, 65536);
   config.rope_dim = fields.integer("qk_rope_head_dim", 2, 65536);
-  if (config.rope_dim % 2 != 0) fields.fail("qk_rope_head_dim", "rotary positions need an even number");
+  if (config.rope_dim % 2 != 0)
+    fields.fail("qk_rope_head_dim", "rotary positions need an even number");
   config.value_dim = family == "minicpm3" && !fields.has("v_head_dim")
                          ? config.hidden_dim / config.head_count
                          : fields.integer("v_head_dim", 1, 65536);
-  if (config.value_dim < 1) fields.fail("num_attention_heads", "hidden_size / it must be at least 1");
+  if (config.value_dim < 1)
+    fields.fail("num_attention_heads", "hidden_size / it must be at least 1");
   const int64_t head_dim = config.nope_dim + config.rope_dim;
   if (fields.integer_or("qk_head_dim", 1, 1 << 20, head_dim) != head_dim)
     fields.fail("qk_head_dim", fmt::format("qk_nope_head_dim + qk_rope_head_dim is {}", head_dim));
@@ -156,14 +159,15 @@ ModelConfig parse_model_config(const std::string& config_json, const std::string
   check_activation(text);
   parse_moe(text, family, config);
   config.rope = parse_rope(text, family, config);
-  config.rms_norm_eps = text.number_or("rms_norm_eps", 1e-12, 1.0,
-                                       family == "glm4_moe_lite" || family == "minicpm3" ? 1e-5 : 1e-6);
+  config.rms_norm_eps = text.number_or(
+      "rms_norm_eps", 1e-12, 1.0, family == "glm4_moe_lite" || family == "minicpm3" ? 1e-5 : 1e-6);
   config.attention_bias = text.boolean_or("attention_bias", false);
   const bool tied_by_default = family == "youtu" || family == "minicpm3";
   const ConfigFields& tie_owner = text.has("tie_word_embeddings") ? text : top;
   config.tied_embeddings = tie_owner.boolean_or("tie_word_embeddings", tied_by_default);
   config.mtp_layer_count = text.integer_or(
-      text.has("num_nextn_predict_layers") ? "num_nextn_predict_layers" : "num_mtp_layers", 0, 64, 0);
+      text.has("num_nextn_predict_layers") ? "num_nextn_predict_layers" : "num_mtp_layers", 0, 64,
+      0);
   read_token_ids(text, config);
   if (config.wrapped) {
     if (!config.bos_id) {
@@ -173,7 +177,8 @@ ModelConfig parse_model_config(const std::string& config_json, const std::string
     }
     read_token_ids(top, "eos_token_id", config.vocab_size, config.eos_ids);
   }
-  config.torch_dtype = text.text_or("dtype", text.text_or("torch_dtype", top.text_or("dtype", "bfloat16")));
+  config.torch_dtype =
+      text.text_or("dtype", text.text_or("torch_dtype", top.text_or("dtype", "bfloat16")));
   read_family_scales(text, family, config);
   config.quantization = parse_quantization(text);
   if (config.quantization.empty() && config.wrapped) config.quantization = parse_quantization(top);

@@ -48,8 +48,8 @@ void add_layer_kinds(const ModelConfig& config, OrderedJson& out) {
   out["first_k_dense_replace"] = dense_count;
   // Layers are sparse where their index is a multiple of the frequency.
   out["moe_layer_freq"] = second != sparse.end() ? second - first
-                          : dense_count > 0     ? dense_count
-                                                : config.layer_count;
+                          : dense_count > 0      ? dense_count
+                                                 : config.layer_count;
 }
 
 void add_moe(const ModelConfig& config, OrderedJson& out) {
@@ -65,7 +65,7 @@ void add_moe(const ModelConfig& config, OrderedJson& out) {
   out["norm_topk_prob"] = moe.normalize;
   out["routed_scaling_factor"] = moe.routed_scale;
   out["scoring_func"] = moe.scoring == GateScoring::kSoftmax ? "softmax" : "sigmoid";
-  out["topk_method"] = moe.method == GateMethod::kNoAuxTc ? "noaux_tc"
+  out["topk_method"] = moe.method == GateMethod::kNoAuxTc  ? "noaux_tc"
                        : moe.method == GateMethod::kGreedy ? "greedy"
                                                            : "group_limited_greedy";
 }

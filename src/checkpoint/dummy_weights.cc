@@ -32,13 +32,15 @@ class DummyWeights final : public WeightSource {
   HostTensor take(std::string_view name, std::span<const int64_t> shape) override {
     const std::string key(name);
     const auto found = specs_.find(key);
-    if (found == specs_.end()) throw_model_error("random weights: a model of this config has no tensor {}", key);
+    if (found == specs_.end())
+      throw_model_error("random weights: a model of this config has no tensor {}", key);
     const TensorSpec& spec = found->second;
     if (!std::equal(shape.begin(), shape.end(), spec.shape.begin(), spec.shape.end()))
       throw_model_error("random weights: tensor {} has shape [{}] but [{}] was asked for", key,
                         fmt::join(spec.shape, ", "), fmt::join(shape, ", "));
     HostTensor taken{spec.dtype, spec.shape, Buffer(spec.size_bytes())};
-    RandomTensor(seed_, spec, tied_embeddings_).fill(0, {taken.data.data(), taken.data.size_bytes()});
+    RandomTensor(seed_, spec, tied_embeddings_)
+        .fill(0, {taken.data.data(), taken.data.size_bytes()});
     if (untaken_.erase(key) > 0) remaining_bytes_ -= taken.data.size_bytes();
     return taken;
   }

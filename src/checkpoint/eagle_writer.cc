@@ -60,7 +60,8 @@ std::string draft_config_json(const ModelConfig& target, const EagleDraftConfig&
   out["max_position_embeddings"] = target.max_positions;
   out["torch_dtype"] = "bfloat16";
   out["tie_word_embeddings"] = false;
-  out["eagle_config"] = {{"eagle_aux_hidden_state_layer_ids", draft.aux_layers}, {"use_aux_hidden_state", true}};
+  out["eagle_config"] = {{"eagle_aux_hidden_state_layer_ids", draft.aux_layers},
+                         {"use_aux_hidden_state", true}};
   return out.dump(2) + "\n";
 }
 
@@ -70,10 +71,13 @@ void write_eagle_draft(const std::filesystem::path& dir, const ModelConfig& targ
                        const EagleDraftConfig& draft, uint64_t seed) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
-  if (error) throw_error(ErrorCode::kUsage, "cannot create the folder {}: {}", dir.string(), error.message());
+  if (error)
+    throw_error(ErrorCode::kUsage, "cannot create the folder {}: {}", dir.string(),
+                error.message());
   const std::vector<int64_t> offsets = draft_offsets(draft);
   std::vector<uint8_t> has_draft_id(target.vocab_size, 0);
-  for (size_t id = 0; id < offsets.size(); ++id) has_draft_id.at(id + static_cast<size_t>(offsets[id])) = 1;
+  for (size_t id = 0; id < offsets.size(); ++id)
+    has_draft_id.at(id + static_cast<size_t>(offsets[id])) = 1;
 
   const std::vector<TensorSpec> specs = draft_tensors(target, draft);
   SafetensorsWriter writer(dir / "model.safetensors", specs);

@@ -106,7 +106,8 @@ uint64_t JsonScanner::read_unsigned(std::string_view what) {
   const char next = position_ < text_.size() ? text_[position_] : '\0';
   const bool plain = digits > 0 && (digits == 1 || text_[start] != '0') && next != '.' &&
                      next != 'e' && next != 'E';
-  if (!plain) fail(fmt::format("{} must be a whole number of digits, without sign, point or exponent", what));
+  if (!plain)
+    fail(fmt::format("{} must be a whole number of digits, without sign, point or exponent", what));
   return value;
 }
 

@@ -23,7 +23,8 @@ double yarn_mscale(double factor, double weight) {
 // The (real-valued) pair index whose wavelength fits `rotations` times into the original context.
 double correction_dim(const RopeConfig& rope, double rope_dim, double rotations) {
   return rope_dim *
-         std::log(static_cast<double>(rope.original_max_positions) / (rotations * 2.0 * std::numbers::pi)) /
+         std::log(static_cast<double>(rope.original_max_positions) /
+                  (rotations * 2.0 * std::numbers::pi)) /
          (2.0 * std::log(rope.theta));
 }
 
@@ -56,7 +57,8 @@ std::vector<double> ModelConfig::inv_freq(int64_t context_len) const {
   if (rope.scaling == RopeScaling::kYarn) return yarn_frequencies(rope, rope_dim);
   std::vector<double> frequencies(rope_dim / 2);
   for (size_t i = 0; i < frequencies.size(); ++i)
-    frequencies[i] = std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope_dim));
+    frequencies[i] =
+        std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope_dim));
   if (rope.scaling == RopeScaling::kLongRope) {
     const auto& factors =
         context_len > rope.original_max_positions ? rope.long_factors : rope.short_factors;
@@ -86,8 +88,8 @@ ModelConfig read_model_config(const std::filesystem::path& model_dir) {
 
   const std::filesystem::path generation_path = model_dir / "generation_config.json";
   if (std::filesystem::exists(generation_path))
-    extend_from_generation_config(read_text_file(generation_path, kMaxConfigBytes), generation_path.string(),
-                                  config);
+    extend_from_generation_config(read_text_file(generation_path, kMaxConfigBytes),
+                                  generation_path.string(), config);
 
   const std::filesystem::path quant_path = model_dir / "hf_quant_config.json";
   if (config.quantization.empty() && std::filesystem::exists(quant_path)) {

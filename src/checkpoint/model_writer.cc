@@ -29,8 +29,9 @@ void prepare_folder(const std::filesystem::path& dir, uint64_t needed_bytes) {
     throw_error(ErrorCode::kUsage, "{} is not empty: give a new folder", dir.string());
   const auto space = std::filesystem::space(dir, error);
   if (!error && space.available < needed_bytes + kSpareBytes)
-    throw_error(ErrorCode::kUsage, "{} needs {} bytes but {} are free: use another disk or --layers",
-                dir.string(), needed_bytes, space.available);
+    throw_error(ErrorCode::kUsage,
+                "{} needs {} bytes but {} are free: use another disk or --layers", dir.string(),
+                needed_bytes, space.available);
 }
 
 // Consecutive tensors, each group at most max_shard_bytes (or one tensor).
@@ -55,8 +56,8 @@ std::string shard_name(size_t shard, size_t shard_count) {
   return fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, shard_count);
 }
 
-void write_index(const std::filesystem::path& dir, const std::vector<std::vector<TensorSpec>>& shards,
-                 uint64_t total_bytes) {
+void write_index(const std::filesystem::path& dir,
+                 const std::vector<std::vector<TensorSpec>>& shards, uint64_t total_bytes) {
   Json map = Json::object();
   for (size_t shard = 0; shard < shards.size(); ++shard)
     for (const TensorSpec& spec : shards[shard]) map[spec.name] = shard_name(shard, shards.size());
@@ -69,7 +70,8 @@ void write_index(const std::filesystem::path& dir, const std::vector<std::vector
 void write_model(const std::filesystem::path& dir, const ModelConfig& config, uint64_t seed,
                  const WriteProgress& progress, uint64_t max_shard_bytes) {
   if (config.vocab_size < byte_tokenizer_size())
-    throw_error(ErrorCode::kUsage, "a vocabulary of {} is smaller than the {} ids of the byte tokenizer",
+    throw_error(ErrorCode::kUsage,
+                "a vocabulary of {} is smaller than the {} ids of the byte tokenizer",
                 config.vocab_size, byte_tokenizer_size());
   std::vector<TensorSpec> specs = all_tensors(config, config.mtp_layer_count);
   const uint64_t total_bytes = total_of(specs).size_bytes;
@@ -84,7 +86,8 @@ void write_model(const std::filesystem::path& dir, const ModelConfig& config, ui
       const RandomTensor random(seed, spec, config.tied_embeddings);
       const uint64_t tensor_bytes = spec.size_bytes();
       for (uint64_t offset = 0; offset < tensor_bytes; offset += kBufferBytes) {
-        const auto part = std::span(buffer).first(std::min<uint64_t>(kBufferBytes, tensor_bytes - offset));
+        const auto part =
+            std::span(buffer).first(std::min<uint64_t>(kBufferBytes, tensor_bytes - offset));
         random.fill(offset / size_bytes(spec.dtype), part);
         writer.append(part);
         done_bytes += part.size();

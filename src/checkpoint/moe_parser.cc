@@ -59,7 +59,8 @@ void read_gate(const ConfigFields& fields, std::string_view family, MoeConfig& m
   moe.scoring = softmax ? GateScoring::kSoftmax : GateScoring::kSigmoid;
   const std::string scoring = fields.text_or("scoring_func", softmax ? "softmax" : "sigmoid");
   if (scoring != (softmax ? "softmax" : "sigmoid"))
-    fields.fail("scoring_func", fmt::format("{} gates score with {}", family, softmax ? "softmax" : "sigmoid"));
+    fields.fail("scoring_func",
+                fmt::format("{} gates score with {}", family, softmax ? "softmax" : "sigmoid"));
 
   const std::string method = fields.text_or("topk_method", softmax ? "greedy" : "noaux_tc");
   if (!softmax && method == "noaux_tc") {
@@ -78,17 +79,20 @@ void read_gate(const ConfigFields& fields, std::string_view family, MoeConfig& m
 
 void check_groups(const ConfigFields& fields, const MoeConfig& moe) {
   if (moe.group_count == 1) return;
-  if (moe.method == GateMethod::kGreedy && moe.scoring == GateScoring::kSoftmax) return;  // not used
+  if (moe.method == GateMethod::kGreedy && moe.scoring == GateScoring::kSoftmax)
+    return;  // not used
   if (moe.expert_count % moe.group_count != 0)
     fields.fail("n_group", fmt::format("it must divide n_routed_experts {}", moe.expert_count));
   const int64_t group_size = moe.expert_count / moe.group_count;
   if (moe.method == GateMethod::kNoAuxTc && group_size < 2)
-    fields.fail("n_group", fmt::format("each group needs at least 2 of the {} experts", moe.expert_count));
+    fields.fail("n_group",
+                fmt::format("each group needs at least 2 of the {} experts", moe.expert_count));
   if (moe.top_groups > moe.group_count)
     fields.fail("topk_group", fmt::format("it must not exceed n_group {}", moe.group_count));
   if (moe.top_groups * group_size < moe.top_k)
-    fields.fail("topk_group", fmt::format("{} groups of {} experts hold fewer than num_experts_per_tok {}",
-                                          moe.top_groups, group_size, moe.top_k));
+    fields.fail("topk_group",
+                fmt::format("{} groups of {} experts hold fewer than num_experts_per_tok {}",
+                            moe.top_groups, group_size, moe.top_k));
 }
 
 }  // namespace
@@ -102,9 +106,11 @@ void parse_moe(const ConfigFields& fields, std::string_view family, ModelConfig&
     return;
   }
   if (!fields.has("n_routed_experts")) {
-    // The remote code of DeepSeek builds dense layers then; a gate setting without experts is a mistake.
+    // The remote code of DeepSeek builds dense layers then; a gate setting without experts is a
+    // mistake.
     if (fields.has("num_experts_per_tok") || fields.has("moe_intermediate_size"))
-      fields.refuse("n_routed_experts", "is absent while other expert settings are present: add it");
+      fields.refuse("n_routed_experts",
+                    "is absent while other expert settings are present: add it");
     return;
   }
   const MoeDefaults defaults = defaults_of(family);
@@ -113,13 +119,16 @@ void parse_moe(const ConfigFields& fields, std::string_view family, ModelConfig&
   if (moe.expert_count * config.layer_count > kMaxTotalExperts)
     fields.fail("n_routed_experts", fmt::format("times num_hidden_layers {} it must not exceed {}",
                                                 config.layer_count, kMaxTotalExperts));
-  moe.top_k = defaults.top_k > 0 ? fields.integer_or("num_experts_per_tok", 1, 65536, defaults.top_k)
-                                 : fields.integer("num_experts_per_tok", 1, 65536);
+  moe.top_k = defaults.top_k > 0
+                  ? fields.integer_or("num_experts_per_tok", 1, 65536, defaults.top_k)
+                  : fields.integer("num_experts_per_tok", 1, 65536);
   if (moe.top_k > moe.expert_count)
-    fields.fail("num_experts_per_tok", fmt::format("it must not exceed n_routed_experts {}", moe.expert_count));
+    fields.fail("num_experts_per_tok",
+                fmt::format("it must not exceed n_routed_experts {}", moe.expert_count));
   moe.inner_dim = fields.integer("moe_intermediate_size", 1, int64_t{1} << 20);
   // null means none in the remote code; absent means the class default.
-  const bool null_shared = fields.object().contains("n_shared_experts") && !fields.has("n_shared_experts");
+  const bool null_shared =
+      fields.object().contains("n_shared_experts") && !fields.has("n_shared_experts");
   moe.shared_expert_count =
       null_shared ? 0 : fields.integer_or("n_shared_experts", 0, 1024, defaults.shared_experts);
   moe.group_count = fields.integer_or("n_group", 1, 65536, defaults.groups);

@@ -16,14 +16,14 @@ constexpr std::string_view kFusedDown = ".mlp.experts.down_proj";
 
 // Not part of the text model of a vision wrapper.
 constexpr std::string_view kVisionPrefixes[] = {
-    "vision_tower.",       "vision_model.",       "vision_encoder.",
-    "visual.",             "mm_projector.",       "multi_modal_projector.",
-    "patch_merger.",       "model.vision_tower.", "model.vision_model.",
-    "model.visual.",       "model.mm_projector.", "model.multi_modal_projector."};
+    "vision_tower.", "vision_model.",       "vision_encoder.",
+    "visual.",       "mm_projector.",       "multi_modal_projector.",
+    "patch_merger.", "model.vision_tower.", "model.vision_model.",
+    "model.visual.", "model.mm_projector.", "model.multi_modal_projector."};
 
 constexpr std::string_view kIgnorableSuffixes[] = {
     ".rotary_emb.inv_freq", ".self_attn.k_proj.k_scale", ".self_attn.v_proj.v_scale",
-    ".self_attn.k_scale",   ".self_attn.v_scale"};
+    ".self_attn.k_scale", ".self_attn.v_scale"};
 
 // The layer of "model.layers.12.…", or -1.
 int64_t layer_of(std::string_view canonical) {
@@ -31,7 +31,8 @@ int64_t layer_of(std::string_view canonical) {
   const std::string_view rest = canonical.substr(kLayerPrefix.size());
   int64_t layer = -1;
   const auto result = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
-  const bool whole = result.ec == std::errc() && result.ptr != rest.data() + rest.size() && *result.ptr == '.';
+  const bool whole =
+      result.ec == std::errc() && result.ptr != rest.data() + rest.size() && *result.ptr == '.';
   return whole ? layer : -1;
 }
 
@@ -52,8 +53,9 @@ std::string canonical_name(std::string_view stored) {
   constexpr std::string_view kOuter = "language_model.";
   if (stored.starts_with(kInner)) {
     stored.remove_prefix(kInner.size());
-    return stored.starts_with("model.") || stored.starts_with("lm_head.") ? std::string(stored)
-                                                                        : "model." + std::string(stored);
+    return stored.starts_with("model.") || stored.starts_with("lm_head.")
+               ? std::string(stored)
+               : "model." + std::string(stored);
   }
   if (stored.starts_with(kOuter)) stored.remove_prefix(kOuter.size());
   return std::string(stored);
@@ -78,11 +80,13 @@ NameMap::NameMap(const ShardSet& shards, const ModelConfig& config) {
       mtp_layer_count_ = std::max(mtp_layer_count_, layer_of(name) - config.layer_count + 1);
   constexpr int64_t kMostMtpLayers = 64;
   if (mtp_layer_count_ > kMostMtpLayers)
-    throw_model_error("{}: an MTP layer {} beyond the {} layers of config.json: correct num_hidden_layers",
-                      shards.source.string(), config.layer_count + mtp_layer_count_ - 1, config.layer_count);
+    throw_model_error(
+        "{}: an MTP layer {} beyond the {} layers of config.json: correct num_hidden_layers",
+        shards.source.string(), config.layer_count + mtp_layer_count_ - 1, config.layer_count);
 }
 
-void NameMap::add(const ShardSet& shards, const ModelConfig& config, uint32_t file, uint32_t tensor) {
+void NameMap::add(const ShardSet& shards, const ModelConfig& config, uint32_t file,
+                  uint32_t tensor) {
   const StoredTensor stored = shards.files[file].header().tensor(tensor);
   const std::string canonical = canonical_name(stored.name);
   if (is_ignorable(canonical, config)) {
@@ -92,8 +96,10 @@ void NameMap::add(const ShardSet& shards, const ModelConfig& config, uint32_t fi
   StoredSlice slice{file, tensor, 0, {stored.shape.begin(), stored.shape.end()}};
   std::string_view fused = canonical;
   strip_suffix(fused, ".weight");
-  if (strip_suffix(fused, kFusedGateUp)) return add_fused(shards, config, std::string(fused), false, slice);
-  if (strip_suffix(fused, kFusedDown)) return add_fused(shards, config, std::string(fused), true, slice);
+  if (strip_suffix(fused, kFusedGateUp))
+    return add_fused(shards, config, std::string(fused), false, slice);
+  if (strip_suffix(fused, kFusedDown))
+    return add_fused(shards, config, std::string(fused), true, slice);
   insert(shards, canonical, std::move(slice));
 }
 
@@ -111,7 +117,8 @@ void NameMap::add_fused(const ShardSet& shards, const ModelConfig& config, const
     throw_model_error("{}: tensor {} has shape {} but config.json needs {} (experts, out, in)",
                       shards.files[whole.file].path().string(), printable_name(stored.name),
                       shape_text(whole.shape), shape_text(expected));
-  const uint64_t matrix_bytes = static_cast<uint64_t>(moe.inner_dim) * hidden * stored.type->bits / 8;
+  const uint64_t matrix_bytes =
+      static_cast<uint64_t>(moe.inner_dim) * hidden * stored.type->bits / 8;
   for (int64_t expert = 0; expert < moe.expert_count; ++expert) {
     const std::string prefix = fmt::format("{}.mlp.experts.{}.", layer, expert);
     if (is_down) {

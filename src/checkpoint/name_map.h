@@ -45,7 +45,8 @@ class NameMap {
 
 // The name without a vision wrapper's prefix.
 std::string canonical_name(std::string_view stored);
-// Tensors that no text model needs: rotary tables, KV-cache scales, and in a wrapper the vision part.
+// Tensors that no text model needs: rotary tables, KV-cache scales, and in a wrapper the vision
+// part.
 bool is_ignorable(std::string_view canonical, const ModelConfig& config);
 
 }  // namespace foresail

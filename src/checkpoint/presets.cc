@@ -141,13 +141,16 @@ EagleDraftConfig tiny_draft(const ModelConfig& target) {
 
 std::string all_names() {
   std::string names;
-  for (const PresetInfo& preset : kPresets) names += (names.empty() ? "" : ", ") + std::string(preset.name);
+  for (const PresetInfo& preset : kPresets)
+    names += (names.empty() ? "" : ", ") + std::string(preset.name);
   return names;
 }
 
 }  // namespace
 
-std::span<const PresetInfo> preset_list() { return kPresets; }
+std::span<const PresetInfo> preset_list() {
+  return kPresets;
+}
 
 Preset make_preset(std::string_view name, std::optional<int64_t> layers) {
   Preset preset;
@@ -163,7 +166,8 @@ Preset make_preset(std::string_view name, std::optional<int64_t> layers) {
     throw_error(ErrorCode::kUsage, "--preset {} is not known: choose one of {}", name, all_names());
   }
   if (layers && (*layers < 1 || *layers > kMaxLayers))
-    throw_error(ErrorCode::kUsage, "--layers {} is out of range: give 1 to {}", *layers, kMaxLayers);
+    throw_error(ErrorCode::kUsage, "--layers {} is out of range: give 1 to {}", *layers,
+                kMaxLayers);
   preset.config.layer_count = layers.value_or(preset.config.layer_count);
   preset.config.layer_is_moe.assign(preset.config.layer_count, true);
   preset.config.layer_is_moe[0] = false;

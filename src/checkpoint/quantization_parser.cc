@@ -22,7 +22,8 @@ std::string parse_quantization(const ConfigFields& fields) {
   const std::string method = block.text_or("quant_method", "unknown");
   if (method == "fp8") return block.has("weight_block_size") ? "FP8 block" : "FP8 per-tensor";
   if (method == "compressed-tensors") return compressed_tensors_name(block);
-  if (method == "modelopt") return printable_name(block.text_or("quant_algo", "unknown")) + " (modelopt)";
+  if (method == "modelopt")
+    return printable_name(block.text_or("quant_algo", "unknown")) + " (modelopt)";
   return printable_name(method);
 }
 

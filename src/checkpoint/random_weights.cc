@@ -42,7 +42,8 @@ Distribution distribution_of(const TensorSpec& spec, bool tied_embeddings) {
   if (name.ends_with(".bias")) return {0.0, 0.02};
   if (spec.shape.size() == 1) return {1.0, 0.1};  // norms
   // A head that spreads the logits a little, so that sampling has something to choose from.
-  if (name.ends_with("lm_head.weight") || name.ends_with("shared_head.head.weight")) return {0.0, 2.0 / std::sqrt(fan_in)};
+  if (name.ends_with("lm_head.weight") || name.ends_with("shared_head.head.weight"))
+    return {0.0, 2.0 / std::sqrt(fan_in)};
   if (name.ends_with("embed_tokens.weight"))
     return {0.0, tied_embeddings ? 2.0 / std::sqrt(fan_in) : 0.5};
   return {0.0, 1.0 / std::sqrt(fan_in)};

@@ -17,7 +17,8 @@ struct RefusedType {
 constexpr RefusedType kRefusedTypes[] = {
     {"deepseek_v32", "DeepSeek sparse attention (DSA indexer, index_topk) is not supported yet"},
     {"glm_moe_dsa", "DeepSeek sparse attention (DSA indexer, index_topk) is not supported yet"},
-    {"deepseek_v4", "hyper-connections and compressed KV (hc_mult, compress_ratios) are not supported yet"},
+    {"deepseek_v4",
+     "hyper-connections and compressed KV (hc_mult, compress_ratios) are not supported yet"},
     {"kimi_linear", "linear attention layers (KDA, linear_attn_config) are not supported yet"},
     {"kimi_k3", "linear attention layers (KDA, linear_attn_config) are not supported yet"},
     {"longcat_flash", "shortcut-connected double layers and zero experts are not supported yet"},
@@ -100,22 +101,21 @@ const std::set<std::string_view>& known_keys() {
       "pretraining_tp", "output_attentions", "use_bfloat16", "is_encoder_decoder",
       "tie_encoder_decoder", "chunk_size_feed_forward", "cross_attention_hidden_size",
       "add_cross_attention", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size",
-      "moe_router_dtype", "router_dtype", "output_router_logits", 
-      "embedding_initializer_range", "initializer_range", "norm_initializer_range",
-      "_attn_implementation", "_attn_implementation_internal", "attn_implementation",
-      "_experts_implementation", "use_mla", "attention_probs_dropout_prob", "router_jitter_noise",
-      
-      "use_flash_attention",
-      "max_window_layers"};
+      "moe_router_dtype", "router_dtype", "output_router_logits", "embedding_initializer_range",
+      "initializer_range", "norm_initializer_range", "_attn_implementation",
+      "_attn_implementation_internal", "attn_implementation", "_experts_implementation", "use_mla",
+      "attention_probs_dropout_prob", "router_jitter_noise",
+
+      "use_flash_attention", "max_window_layers"};
   return kKeys;
 }
 
 // An unknown key with one of these in its name may change the maths.
 constexpr std::string_view kMathsWords[] = {
-    "attn",  "attention", "gate",   "rope",     "rotary", "norm",   "scal",      "mla_",
-    "moe",   "expert",    "index",  "hc_",      "compress", "residual", "window", "softcap",
-    "sink",  "activation", "swiglu", "router",  "lora",   "conv",   "ssm",       "mamba",
-    "linear", "multiplier", "clamp", "bias",    "engram", "ngram",  "hash"};
+    "attn",   "attention",  "gate",   "rope",   "rotary",   "norm",     "scal",   "mla_",
+    "moe",    "expert",     "index",  "hc_",    "compress", "residual", "window", "softcap",
+    "sink",   "activation", "swiglu", "router", "lora",     "conv",     "ssm",    "mamba",
+    "linear", "multiplier", "clamp",  "bias",   "engram",   "ngram",    "hash"};
 
 bool asks_for_something(const Json& value) {
   if (value.is_null()) return false;
@@ -126,7 +126,8 @@ bool asks_for_something(const Json& value) {
 
 bool generation_default(std::string_view key) {
   // Every PretrainedConfig of transformers 4 carries these.
-  return key == "length_penalty" || key == "diversity_penalty" || key == "exponential_decay_length_penalty";
+  return key == "length_penalty" || key == "diversity_penalty" ||
+         key == "exponential_decay_length_penalty";
 }
 
 }  // namespace
@@ -142,10 +143,13 @@ void refuse_unsupported_model_type(const ConfigFields& fields) {
 void refuse_unsupported_features(const ConfigFields& fields) {
   refuse_unsupported_model_type(fields);
   for (const RefusedKey& refused : kRefusedKeys)
-    if (fields.object().contains(refused.key) && asks_for_something(*fields.object().find(refused.key)))
-      throw_model_error("{}: {}: {}", fields.where(), fields.full_key(refused.key), refused.feature);
+    if (fields.object().contains(refused.key) &&
+        asks_for_something(*fields.object().find(refused.key)))
+      throw_model_error("{}: {}: {}", fields.where(), fields.full_key(refused.key),
+                        refused.feature);
   for (const auto& [key, value] : fields.object().items()) {
-    if (known_keys().contains(key) || generation_default(key) || !asks_for_something(value)) continue;
+    if (known_keys().contains(key) || generation_default(key) || !asks_for_something(value))
+      continue;
     for (std::string_view word : kMathsWords) {
       if (key.find(word) == std::string::npos) continue;
       fields.fail(key, "Foresail does not know this key and it may change what the model computes");

@@ -8,11 +8,23 @@
 namespace foresail {
 namespace {
 
-constexpr std::array<std::string_view, 17> kKnownKeys = {
-    "rope_type",    "type",           "rope_theta",       "factor",
-    "beta_fast",    "beta_slow",      "mscale",           "mscale_all_dim",
-    "short_factor", "long_factor",    "attention_factor", "original_max_position_embeddings",
-    "truncate",     "short_mscale",   "llama_4_scaling_beta", "partial_rotary_factor", "max_position_embeddings"};
+constexpr std::array<std::string_view, 17> kKnownKeys = {"rope_type",
+                                                         "type",
+                                                         "rope_theta",
+                                                         "factor",
+                                                         "beta_fast",
+                                                         "beta_slow",
+                                                         "mscale",
+                                                         "mscale_all_dim",
+                                                         "short_factor",
+                                                         "long_factor",
+                                                         "attention_factor",
+                                                         "original_max_position_embeddings",
+                                                         "truncate",
+                                                         "short_mscale",
+                                                         "llama_4_scaling_beta",
+                                                         "partial_rotary_factor",
+                                                         "max_position_embeddings"};
 
 bool known(std::string_view key) {
   for (std::string_view name : kKnownKeys)
@@ -42,8 +54,7 @@ Json merged_block(const ConfigFields& fields) {
     if (!fields.has(source)) continue;
     const ConfigFields block = fields.child(source);
     for (const auto& [key, value] : block.object().items()) {
-      if (!known(key) && !value.is_null())
-        block.fail(key, "this rope setting is not supported");
+      if (!known(key) && !value.is_null()) block.fail(key, "this rope setting is not supported");
       add(key, value, source);
     }
   }
@@ -54,7 +65,8 @@ Json merged_block(const ConfigFields& fields) {
 std::vector<double> factors(const ConfigFields& block, std::string_view key, int64_t pair_count) {
   const Json& list = block.at(key);
   if (!list.is_array() || list.size() != static_cast<size_t>(pair_count))
-    block.refuse(key, fmt::format("must be a list of {} numbers (qk_rope_head_dim / 2)", pair_count));
+    block.refuse(key,
+                 fmt::format("must be a list of {} numbers (qk_rope_head_dim / 2)", pair_count));
   std::vector<double> values;
   for (const Json& item : list) {
     if (!item.is_number() || !(item.get<double>() > 0.0 && item.get<double>() <= 1e9))
@@ -78,20 +90,21 @@ void read_yarn(const ConfigFields& block, RopeConfig& rope) {
   rope.mscale = block.optional_number("mscale", 0.0, 100.0);
   rope.mscale_all_dim = block.optional_number("mscale_all_dim", 0.0, 100.0);
   rope.attention_factor = block.optional_number("attention_factor", 1e-6, 1e6);
-  if (!block.boolean_or("truncate", true)) block.fail("truncate", "untruncated YaRN is not supported");
+  if (!block.boolean_or("truncate", true))
+    block.fail("truncate", "untruncated YaRN is not supported");
   if (rope.theta <= 1.0) block.fail("rope_theta", "YaRN needs a base above 1");
 }
 
-void read_long_rope(const ConfigFields& block, const ConfigFields& fields, const ModelConfig& config,
-                    RopeConfig& rope) {
+void read_long_rope(const ConfigFields& block, const ConfigFields& fields,
+                    const ModelConfig& config, RopeConfig& rope) {
   rope.scaling = RopeScaling::kLongRope;
   const ConfigFields& owner =
       block.has("original_max_position_embeddings") ? block : fields;  // Phi-3 puts it outside
   rope.original_max_positions =
       owner.integer("original_max_position_embeddings", 2, int64_t{1} << 40);
-  rope.factor = block.number_or("factor", 1e-6, 1e6,
-                                static_cast<double>(config.max_positions) /
-                                    static_cast<double>(rope.original_max_positions));
+  rope.factor = block.number_or(
+      "factor", 1e-6, 1e6,
+      static_cast<double>(config.max_positions) / static_cast<double>(rope.original_max_positions));
   rope.short_factors = factors(block, "short_factor", config.rope_dim / 2);
   rope.long_factors = factors(block, "long_factor", config.rope_dim / 2);
   rope.attention_factor = block.optional_number("attention_factor", 1e-6, 1e6);
@@ -102,8 +115,9 @@ void read_long_rope(const ConfigFields& block, const ConfigFields& fields, const
 RopeConfig parse_rope(const ConfigFields& fields, std::string_view family,
                       const ModelConfig& config) {
   const Json merged = merged_block(fields);
-  const std::string_view name =
-      fields.has("rope_parameters") || !fields.has("rope_scaling") ? "rope_parameters" : "rope_scaling";
+  const std::string_view name = fields.has("rope_parameters") || !fields.has("rope_scaling")
+                                    ? "rope_parameters"
+                                    : "rope_scaling";
   const ConfigFields block(merged, fields.where(), fields.full_key(name));
 
   RopeConfig rope;
@@ -131,8 +145,9 @@ RopeConfig parse_rope(const ConfigFields& fields, std::string_view family,
   for (const ConfigFields* owner : {&block, &fields}) {
     const double share = owner->number_or("partial_rotary_factor", 0.0, 1.0, 1.0);
     if (share != 1.0 && std::abs(share * head_dim - static_cast<double>(config.rope_dim)) > 1e-6)
-      owner->fail("partial_rotary_factor",
-                  fmt::format("it disagrees with qk_rope_head_dim {} of {}", config.rope_dim, head_dim));
+      owner->fail(
+          "partial_rotary_factor",
+          fmt::format("it disagrees with qk_rope_head_dim {} of {}", config.rope_dim, head_dim));
   }
 
   rope.query_scaling_beta = block.number_or("llama_4_scaling_beta", 0.0, 100.0, 0.0);
@@ -141,8 +156,9 @@ RopeConfig parse_rope(const ConfigFields& fields, std::string_view family,
     rope.query_scaling_beta = scaling.number("beta", 0.0, 100.0);
     if (scaling.integer("original_max_position_embeddings", 1, int64_t{1} << 40) !=
         rope.original_max_positions)
-      scaling.fail("original_max_position_embeddings",
-                   fmt::format("the rope block gives {}: make them agree", rope.original_max_positions));
+      scaling.fail(
+          "original_max_position_embeddings",
+          fmt::format("the rope block gives {}: make them agree", rope.original_max_positions));
   }
   if (rope.query_scaling_beta > 0.0 && rope.original_max_positions <= 0)
     rope.original_max_positions =

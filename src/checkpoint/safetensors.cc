@@ -20,17 +20,20 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path
   const std::string where = path.string();
   const uint64_t file_bytes = file_.size_bytes();
   if (file_bytes < kLengthBytes)
-    throw_model_error("{}: {} bytes are too few for a safetensors file: copy it again", where, file_bytes);
+    throw_model_error("{}: {} bytes are too few for a safetensors file: copy it again", where,
+                      file_bytes);
   unsigned char prefix[kLengthBytes];
   file_.read(0, std::as_writable_bytes(std::span(prefix)));
   uint64_t header_bytes = 0;
   for (int i = 7; i >= 0; --i) header_bytes = header_bytes << 8 | prefix[i];
   if (header_bytes > SafetensorsHeader::kMaxHeaderBytes)
-    throw_model_error("{}: the header claims {} bytes, more than the {} allowed: not a safetensors file",
-                      where, header_bytes, SafetensorsHeader::kMaxHeaderBytes);
+    throw_model_error(
+        "{}: the header claims {} bytes, more than the {} allowed: not a safetensors file", where,
+        header_bytes, SafetensorsHeader::kMaxHeaderBytes);
   if (header_bytes > file_bytes - kLengthBytes)
-    throw_model_error("{}: the header claims {} bytes but the file has only {}: it is truncated, copy it again",
-                      where, header_bytes, file_bytes - kLengthBytes);
+    throw_model_error(
+        "{}: the header claims {} bytes but the file has only {}: it is truncated, copy it again",
+        where, header_bytes, file_bytes - kLengthBytes);
   std::string text(header_bytes, '\0');
   file_.read(kLengthBytes, std::as_writable_bytes(std::span(text)));
   data_begin_bytes_ = kLengthBytes + header_bytes;
@@ -52,9 +55,10 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::span<const
   if (!metadata.empty()) header += "\"__metadata__\":" + Json(metadata).dump();
   for (const TensorSpec& spec : specs) {
     const uint64_t end_bytes = expected_bytes_ + spec.size_bytes();
-    header += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}}",
-                          header.size() > 1 ? "," : "", Json(spec.name).dump(), dtype_name(spec.dtype),
-                          Json(spec.shape).dump(), expected_bytes_, end_bytes);
+    header +=
+        fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}}",
+                    header.size() > 1 ? "," : "", Json(spec.name).dump(), dtype_name(spec.dtype),
+                    Json(spec.shape).dump(), expected_bytes_, end_bytes);
     expected_bytes_ = end_bytes;
   }
   header += "}";
@@ -77,7 +81,8 @@ SafetensorsWriter::~SafetensorsWriter() {
 }
 
 void SafetensorsWriter::append(std::span<const std::byte> bytes) {
-  FORESAIL_CHECK(bytes.size() <= expected_bytes_ - written_bytes_, "more bytes than the specs announced");
+  FORESAIL_CHECK(bytes.size() <= expected_bytes_ - written_bytes_,
+                 "more bytes than the specs announced");
   if (std::fwrite(bytes.data(), 1, bytes.size(), stream_) != bytes.size()) fail("write");
   written_bytes_ += bytes.size();
 }
@@ -93,7 +98,8 @@ void SafetensorsWriter::close() {
 }
 
 void SafetensorsWriter::fail(const char* action) const {
-  throw_error(ErrorCode::kUsage, "cannot {} {}: {}", action, temporary_.string(), std::strerror(errno));
+  throw_error(ErrorCode::kUsage, "cannot {} {}: {}", action, temporary_.string(),
+              std::strerror(errno));
 }
 
 }  // namespace foresail

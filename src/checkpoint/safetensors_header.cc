@@ -13,14 +13,17 @@ namespace foresail {
 namespace {
 
 constexpr StoredType kStoredTypes[] = {
-    {"BOOL", 8, DType::kBool},     {"U8", 8, DType::kU8},         {"I8", 8, DType::kI8},
-    {"F8_E4M3", 8, DType::kF8E4M3}, {"F8_E5M2", 8, {}},           {"F8_E8M0", 8, {}},
-    {"F8_E4M3FNUZ", 8, {}},        {"F8_E5M2FNUZ", 8, {}},        {"I16", 16, DType::kI16},
-    {"U16", 16, {}},               {"F16", 16, DType::kF16},      {"BF16", 16, DType::kBF16},
-    {"I32", 32, DType::kI32},      {"U32", 32, {}},               {"F32", 32, DType::kF32},
-    {"C64", 64, {}},               {"F64", 64, DType::kF64},      {"I64", 64, DType::kI64},
-    {"U64", 64, {}},               {"F4", 4, {}},                 {"F6_E2M3", 6, {}},
-    {"F6_E3M2", 6, {}},
+    {"BOOL", 8, DType::kBool}, {"U8", 8, DType::kU8},
+    {"I8", 8, DType::kI8},     {"F8_E4M3", 8, DType::kF8E4M3},
+    {"F8_E5M2", 8, {}},        {"F8_E8M0", 8, {}},
+    {"F8_E4M3FNUZ", 8, {}},    {"F8_E5M2FNUZ", 8, {}},
+    {"I16", 16, DType::kI16},  {"U16", 16, {}},
+    {"F16", 16, DType::kF16},  {"BF16", 16, DType::kBF16},
+    {"I32", 32, DType::kI32},  {"U32", 32, {}},
+    {"F32", 32, DType::kF32},  {"C64", 64, {}},
+    {"F64", 64, DType::kF64},  {"I64", 64, DType::kI64},
+    {"U64", 64, {}},           {"F4", 4, {}},
+    {"F6_E2M3", 6, {}},        {"F6_E3M2", 6, {}},
 };
 constexpr size_t kMaxRank = 64;  // more is no tensor; keeps a record's rank in 16 bits
 
@@ -35,7 +38,8 @@ const StoredType* find_stored_type(std::string_view name) {
 // One entry at a time: nothing of the text outlives its entry but the name and the shape.
 class SafetensorsHeaderParser {
  public:
-  SafetensorsHeaderParser(std::string_view text, const std::string& where, SafetensorsHeader& header)
+  SafetensorsHeaderParser(std::string_view text, const std::string& where,
+                          SafetensorsHeader& header)
       : scanner_(text, where), where_(where), header_(header) {}
 
   void parse() {
@@ -93,7 +97,8 @@ class SafetensorsHeaderParser {
       }
     } while (scanner_.accept(','));
     scanner_.expect('}', "at the end of a tensor");
-    if (!has_type || !has_shape || !has_offsets) fail("dtype, shape and data_offsets are all needed");
+    if (!has_type || !has_shape || !has_offsets)
+      fail("dtype, shape and data_offsets are all needed");
     check_size(record);
     header_.records_.push_back(record);
   }
@@ -111,7 +116,8 @@ class SafetensorsHeaderParser {
     if (scanner_.accept(']')) return;
     do {
       if (record.rank == kMaxRank) fail(fmt::format("more than {} dimensions", kMaxRank));
-      header_.shapes_.push_back(static_cast<int64_t>(scanner_.read_unsigned("a dimension of shape")));
+      header_.shapes_.push_back(
+          static_cast<int64_t>(scanner_.read_unsigned("a dimension of shape")));
       ++record.rank;
     } while (scanner_.accept(','));
     scanner_.expect(']', "at the end of shape");
@@ -127,7 +133,8 @@ class SafetensorsHeaderParser {
 
   void check_size(const SafetensorsHeader::Record& record) {
     if (record.end_bytes < record.begin_bytes)
-      fail(fmt::format("data_offsets [{}, {}] run backwards", record.begin_bytes, record.end_bytes));
+      fail(
+          fmt::format("data_offsets [{}, {}] run backwards", record.begin_bytes, record.end_bytes));
     std::optional<uint64_t> bits = kStoredTypes[record.type].bits;
     for (uint16_t i = 0; i < record.rank && bits; ++i)
       bits = checked_mul(*bits, static_cast<uint64_t>(header_.shapes_[record.shape_offset + i]));
@@ -135,7 +142,8 @@ class SafetensorsHeaderParser {
     if (*bits % 8 != 0) fail(fmt::format("its {} bits are no whole number of bytes", *bits));
     const uint64_t spanned = record.end_bytes - record.begin_bytes;
     if (spanned != *bits / 8)
-      fail(fmt::format("shape and dtype need {} bytes but data_offsets span {}", *bits / 8, spanned));
+      fail(fmt::format("shape and dtype need {} bytes but data_offsets span {}", *bits / 8,
+                       spanned));
   }
 
   [[noreturn]] void fail(const std::string& what) {
@@ -154,7 +162,8 @@ SafetensorsHeader::SafetensorsHeader(std::string_view text, uint64_t data_bytes,
   if (text.size() > kMaxHeaderBytes)
     throw_model_error("{}: the header has {} bytes, more than the {} allowed", where, text.size(),
                       kMaxHeaderBytes);
-  if (!text.starts_with('{')) throw_model_error("{}: the header does not start with '{{': not a safetensors file", where);
+  if (!text.starts_with('{'))
+    throw_model_error("{}: the header does not start with '{{': not a safetensors file", where);
   if (!is_valid_utf8(text)) throw_model_error("{}: the header is not valid UTF-8", where);
   SafetensorsHeaderParser(text, where, *this).parse();
   names_.shrink_to_fit();
@@ -167,7 +176,8 @@ void SafetensorsHeader::check_names(const std::string& where) {
             [this](const Record& a, const Record& b) { return name_of(a) < name_of(b); });
   for (size_t i = 1; i < records_.size(); ++i)
     if (name_of(records_[i - 1]) == name_of(records_[i]))
-      throw_model_error("{}: tensor {} appears twice in the header", where, printable_name(name_of(records_[i])));
+      throw_model_error("{}: tensor {} appears twice in the header", where,
+                        printable_name(name_of(records_[i])));
 }
 
 void SafetensorsHeader::check_offsets(uint64_t data_bytes, const std::string& where) const {
@@ -183,17 +193,19 @@ void SafetensorsHeader::check_offsets(uint64_t data_bytes, const std::string& wh
   for (const uint32_t index : order) {
     const Record& record = records_[index];
     if (record.begin_bytes != end_bytes)
-      throw_model_error("{}: tensor {}: its data begin at byte {} but the data before end at {}: {}", where,
-                        printable_name(name_of(record)), record.begin_bytes, end_bytes,
-                        record.begin_bytes < end_bytes ? "they overlap" : "there is a hole");
+      throw_model_error(
+          "{}: tensor {}: its data begin at byte {} but the data before end at {}: {}", where,
+          printable_name(name_of(record)), record.begin_bytes, end_bytes,
+          record.begin_bytes < end_bytes ? "they overlap" : "there is a hole");
     end_bytes = record.end_bytes;
   }
   if (end_bytes > data_bytes)
-    throw_model_error("{}: the tensors need {} bytes but the file holds {}: it is truncated, copy it again",
-                      where, end_bytes, data_bytes);
+    throw_model_error(
+        "{}: the tensors need {} bytes but the file holds {}: it is truncated, copy it again",
+        where, end_bytes, data_bytes);
   if (end_bytes < data_bytes)
-    throw_model_error("{}: {} bytes follow the last tensor: the file is damaged, copy it again", where,
-                      data_bytes - end_bytes);
+    throw_model_error("{}: {} bytes follow the last tensor: the file is damaged, copy it again",
+                      where, data_bytes - end_bytes);
 }
 
 StoredTensor SafetensorsHeader::tensor(size_t index) const {
@@ -204,8 +216,9 @@ StoredTensor SafetensorsHeader::tensor(size_t index) const {
 }
 
 std::optional<size_t> SafetensorsHeader::find(std::string_view name) const {
-  const auto found = std::lower_bound(records_.begin(), records_.end(), name,
-                                      [this](const Record& a, std::string_view b) { return name_of(a) < b; });
+  const auto found =
+      std::lower_bound(records_.begin(), records_.end(), name,
+                       [this](const Record& a, std::string_view b) { return name_of(a) < b; });
   if (found == records_.end() || name_of(*found) != name) return std::nullopt;
   return static_cast<size_t>(found - records_.begin());
 }

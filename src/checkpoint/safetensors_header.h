@@ -17,9 +17,9 @@ namespace foresail {
 
 // One element type as the format names it.
 struct StoredType {
-  std::string_view name;        // "BF16"
-  uint32_t bits;                // 4, 6, 8 ...
-  std::optional<DType> dtype;   // empty: recognised, but no buffer of ours can hold it
+  std::string_view name;       // "BF16"
+  uint32_t bits;               // 4, 6, 8 ...
+  std::optional<DType> dtype;  // empty: recognised, but no buffer of ours can hold it
 };
 
 const StoredType* find_stored_type(std::string_view name);

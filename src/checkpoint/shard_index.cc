@@ -33,13 +33,15 @@ void check_case_clash(const std::vector<std::string>& shards, const std::string&
   for (const std::string& shard : shards) {
     const auto [entry, inserted] = seen.emplace(lower_case(shard), shard);
     if (!inserted)
-      throw_model_error("{}: shards {} and {} differ only in case: rename one", where, entry->second, shard);
+      throw_model_error("{}: shards {} and {} differ only in case: rename one", where,
+                        entry->second, shard);
   }
 }
 
 bool lists(const ShardIndex& index, std::string_view name, size_t* shard) {
-  const auto found = std::lower_bound(index.weight_map.begin(), index.weight_map.end(), name,
-                                      [](const auto& entry, std::string_view key) { return entry.first < key; });
+  const auto found =
+      std::lower_bound(index.weight_map.begin(), index.weight_map.end(), name,
+                       [](const auto& entry, std::string_view key) { return entry.first < key; });
   if (found == index.weight_map.end() || found->first != name) return false;
   *shard = found->second;
   return true;
@@ -55,14 +57,15 @@ void check_headers(const ShardIndex& index, const ShardSet& set) {
         throw_model_error("{}: tensor {} is not in {}: the index belongs to other files",
                           set.files[shard].path().string(), printable_name(name), kIndexName);
       if (listed != shard)
-        throw_model_error("{}: tensor {} is here but the index says {}: it must be in one shard only",
-                          set.files[shard].path().string(), printable_name(name), index.shards[listed]);
+        throw_model_error(
+            "{}: tensor {} is here but the index says {}: it must be in one shard only",
+            set.files[shard].path().string(), printable_name(name), index.shards[listed]);
     }
   }
   for (const auto& [name, shard] : index.weight_map)
     if (!set.files[shard].header().find(name))
-      throw_model_error("{}: tensor {} is absent though {} says it is here", set.files[shard].path().string(),
-                        printable_name(name), kIndexName);
+      throw_model_error("{}: tensor {} is absent though {} says it is here",
+                        set.files[shard].path().string(), printable_name(name), kIndexName);
 }
 
 }  // namespace
@@ -80,8 +83,9 @@ ShardIndex parse_shard_index(const std::string& text, const std::string& where) 
       throw_model_error("{}: weight_map gives no file name for {}", where, printable_name(name));
     const auto& shard = file.get_ref<const std::string&>();
     if (!is_plain_file_name(shard))
-      throw_model_error("{}: shard \"{}\" of tensor {} must be a plain file name in the same folder", where,
-                        printable_name(shard), printable_name(name));
+      throw_model_error(
+          "{}: shard \"{}\" of tensor {} must be a plain file name in the same folder", where,
+          printable_name(shard), printable_name(name));
     index.shards.push_back(shard);
   }
   std::sort(index.shards.begin(), index.shards.end());
@@ -100,19 +104,23 @@ ShardSet open_shards(const std::filesystem::path& model_dir) {
   std::error_code error;
   const std::filesystem::path single = model_dir / kSingleName;
   const std::filesystem::path index_path = model_dir / kIndexName;
-  if (std::filesystem::symlink_status(single, error).type() != std::filesystem::file_type::not_found) {
+  if (std::filesystem::symlink_status(single, error).type() !=
+      std::filesystem::file_type::not_found) {
     set.source = single;
     set.files.emplace_back(single);
     return set;
   }
-  if (std::filesystem::symlink_status(index_path, error).type() == std::filesystem::file_type::not_found)
+  if (std::filesystem::symlink_status(index_path, error).type() ==
+      std::filesystem::file_type::not_found)
     throw_model_error("{}: neither {} nor {} is there: give a folder with a safetensors checkpoint",
                       model_dir.string(), kSingleName, kIndexName);
   set.source = index_path;
-  const ShardIndex index = parse_shard_index(read_text_file(index_path, kMaxIndexBytes), index_path.string());
+  const ShardIndex index =
+      parse_shard_index(read_text_file(index_path, kMaxIndexBytes), index_path.string());
   for (const std::string& shard : index.shards) {
     const std::filesystem::path path = model_dir / shard;
-    if (std::filesystem::symlink_status(path, error).type() == std::filesystem::file_type::not_found)
+    if (std::filesystem::symlink_status(path, error).type() ==
+        std::filesystem::file_type::not_found)
       throw_model_error("{}: shard {} is missing: download it", index_path.string(), shard);
     set.files.emplace_back(path);
   }

@@ -13,8 +13,8 @@ namespace foresail {
 
 // The parsed weight_map. metadata.total_size is not read: released files are wrong about it.
 struct ShardIndex {
-  std::vector<std::string> shards;                          // distinct plain file names, sorted
-  std::vector<std::pair<std::string, size_t>> weight_map;   // tensor -> index into shards, sorted
+  std::vector<std::string> shards;                         // distinct plain file names, sorted
+  std::vector<std::pair<std::string, size_t>> weight_map;  // tensor -> index into shards, sorted
 };
 
 // `where` names the index file. Refuses file names that leave the folder or clash by case.

@@ -43,7 +43,8 @@ class ListBuilder {
     add(attention + "kv_a_proj_with_mqa.weight", {c.latent_row_dim(), c.hidden_dim});
     if (c.attention_bias) add(attention + "kv_a_proj_with_mqa.bias", {c.latent_row_dim()});
     add(attention + "kv_a_layernorm.weight", {c.kv_lora_rank});
-    add(attention + "kv_b_proj.weight", {c.head_count * (c.nope_dim + c.value_dim), c.kv_lora_rank});
+    add(attention + "kv_b_proj.weight",
+        {c.head_count * (c.nope_dim + c.value_dim), c.kv_lora_rank});
     add(attention + "o_proj.weight", {c.hidden_dim, c.head_count * c.value_dim});
     if (c.attention_bias) add(attention + "o_proj.bias", {c.hidden_dim});
   }
@@ -87,7 +88,9 @@ uint64_t TensorSpec::size_bytes() const {
 
 std::vector<TensorSpec> all_tensors(const ModelConfig& config, int64_t mtp_layers) {
   ListBuilder list(config);
-  const auto layer_name = [](int64_t layer) { return "model.layers." + std::to_string(layer) + "."; };
+  const auto layer_name = [](int64_t layer) {
+    return "model.layers." + std::to_string(layer) + ".";
+  };
   list.add("model.embed_tokens.weight", {config.vocab_size, config.hidden_dim});
   for (int64_t layer = 0; layer < config.layer_count; ++layer)
     list.add_decoder_layer(layer_name(layer), config.layer_is_moe[layer]);

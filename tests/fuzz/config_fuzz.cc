@@ -25,11 +25,13 @@ void one_line_or_fine(Action&& action) {
 
 void exercise(const std::string& text) {
   const foresail::ModelConfig config = foresail::parse_model_config(text, "fuzz");
-  if (!std::isfinite(config.softmax_scale()) || !std::isfinite(config.rope_amplitude(1))) std::abort();
+  if (!std::isfinite(config.softmax_scale()) || !std::isfinite(config.rope_amplitude(1)))
+    std::abort();
   for (const int64_t context_len : {int64_t{1}, int64_t{1} << 40})
     for (const double frequency : config.inv_freq(context_len))
       if (!std::isfinite(frequency)) std::abort();
-  if (config.moe.expert_count * config.layer_count < 1000) foresail::total_of(foresail::all_tensors(config));
+  if (config.moe.expert_count * config.layer_count < 1000)
+    foresail::total_of(foresail::all_tensors(config));
   const std::string written = foresail::to_config_json(config);
   const foresail::ModelConfig again = foresail::parse_model_config(written, "written");
   if (again.layer_count != config.layer_count || again.moe.top_k != config.moe.top_k ||

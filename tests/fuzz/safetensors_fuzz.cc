@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "checkpoint/safetensors_header.h"
 #include "checkpoint/printable_name.h"
+#include "checkpoint/safetensors_header.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr size_t kLengthBytes = 8;

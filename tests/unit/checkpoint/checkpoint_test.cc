@@ -101,7 +101,8 @@ TEST(Checkpoint, FinishNamesWhatNobodyTook) {
   const EditableCheckpoint checkpoint("g01_v3_yarn");
   const TempFolder folder;
   const auto source = open(checkpoint, folder);
-  EXPECT_THAT(error_of([&] { source->finish(); }), HasSubstr("tensor lm_head.weight was loaded by nobody"));
+  EXPECT_THAT(error_of([&] { source->finish(); }),
+              HasSubstr("tensor lm_head.weight was loaded by nobody"));
 }
 
 TEST(Checkpoint, TakeChecksTheShapeAsked) {
@@ -111,7 +112,8 @@ TEST(Checkpoint, TakeChecksTheShapeAsked) {
   const int64_t shape[] = {65};
   EXPECT_THAT(error_of([&] { source->take("model.norm.weight", shape); }),
               HasSubstr("model.norm.weight has shape [64]"));
-  EXPECT_THAT(error_of([&] { source->take("model.nothing", shape); }), HasSubstr("model.nothing is missing"));
+  EXPECT_THAT(error_of([&] { source->take("model.nothing", shape); }),
+              HasSubstr("model.nothing is missing"));
 }
 
 TEST(Checkpoint, TiedHeads) {
@@ -140,7 +142,8 @@ TEST(Checkpoint, HalfAndSingleFloatsKeepTheirType) {
 
 TEST(Checkpoint, WrappersOfBothKinds) {
   for (const auto& [model_prefix, head] : std::vector<std::pair<std::string, std::string>>{
-           {"language_model.model.", "language_model.lm_head.weight"}, {"model.language_model.", "lm_head.weight"}}) {
+           {"language_model.model.", "language_model.lm_head.weight"},
+           {"model.language_model.", "lm_head.weight"}}) {
     EditableCheckpoint checkpoint("g03_kimi_k2");
     const auto original = checkpoint.tensors;
     for (const auto& [name, tensor] : original)
@@ -153,7 +156,8 @@ TEST(Checkpoint, WrappersOfBothKinds) {
     const auto source = open(checkpoint, folder);
     const int64_t shape[] = {64};
     const HostTensor norm = source->take("model.norm.weight", shape);
-    EXPECT_EQ(0, std::memcmp(norm.data.data(), original.at("model.norm.weight").bytes.data(), norm.data.size_bytes()));
+    EXPECT_EQ(0, std::memcmp(norm.data.data(), original.at("model.norm.weight").bytes.data(),
+                             norm.data.size_bytes()));
     take_all(*source, read_model_config(folder.path()));
     source->finish();
     checkpoint.add("audio_tower.weight", {3});
@@ -199,7 +203,9 @@ TEST(Checkpoint, FusedExpertsEqualSingleOnes) {
   for (const TensorSpec& spec : all_tensors(read_model_config(folder.path()))) {
     const HostTensor tensor = source->take(spec.name, spec.shape);
     ASSERT_EQ(tensor.data.size_bytes(), single.at(spec.name).bytes.size()) << spec.name;
-    EXPECT_EQ(0, std::memcmp(tensor.data.data(), single.at(spec.name).bytes.data(), tensor.data.size_bytes())) << spec.name;
+    EXPECT_EQ(0, std::memcmp(tensor.data.data(), single.at(spec.name).bytes.data(),
+                             tensor.data.size_bytes()))
+        << spec.name;
   }
   source->finish();
 }

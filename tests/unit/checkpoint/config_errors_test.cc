@@ -17,7 +17,8 @@ using testing::HasSubstr;
 using testing::Not;
 
 Json base_config(const std::string& golden = "g01_v3_yarn") {
-  const auto path = std::filesystem::path(FORESAIL_SOURCE_DIR) / "tests/goldens" / golden / "config.json";
+  const auto path =
+      std::filesystem::path(FORESAIL_SOURCE_DIR) / "tests/goldens" / golden / "config.json";
   return *parse_json(read_text_file(path, 1 << 20));
 }
 
@@ -130,15 +131,18 @@ INSTANTIATE_TEST_SUITE_P(All, BadConfigValue, testing::ValuesIn(kBadValues),
 
 TEST(ConfigText, BrokenJsonIsOneLine) {
   const std::string deep = std::string(100000, '[');
-  for (const char* text : {"", "{", "[]", "null", "3", "{\"a\":1}{\"b\":2}", "\xEF\xBB\xBF{}", "{\"a\":1e999}",
-                           "{\"hidden_size\":NaN}", "{\"a\\n\":1,\"a\\n\":2}", "{\"\xFF\":1}", deep.c_str()}) {
+  for (const char* text :
+       {"", "{", "[]", "null", "3", "{\"a\":1}{\"b\":2}", "\xEF\xBB\xBF{}", "{\"a\":1e999}",
+        "{\"hidden_size\":NaN}", "{\"a\\n\":1,\"a\\n\":2}", "{\"\xFF\":1}", deep.c_str()}) {
     const std::string message = error_of([&] { parse_model_config(text, "config.json"); });
     EXPECT_THAT(message, HasSubstr("config.json: ")) << text;
     EXPECT_THAT(message, Not(HasSubstr("\n"))) << text;
     EXPECT_LT(message.size(), 500u);
   }
-  EXPECT_THAT(error_of([] { parse_model_config("{\"a\":1,\"a\":2}", "c"); }), HasSubstr("repeats the key \"a\""));
-  EXPECT_THAT(error_of([] { parse_model_config("\xEF\xBB\xBF{}", "c"); }), HasSubstr("byte order mark"));
+  EXPECT_THAT(error_of([] { parse_model_config("{\"a\":1,\"a\":2}", "c"); }),
+              HasSubstr("repeats the key \"a\""));
+  EXPECT_THAT(error_of([] { parse_model_config("\xEF\xBB\xBF{}", "c"); }),
+              HasSubstr("byte order mark"));
 }
 
 TEST(ConfigText, HarmlessExtrasAreAccepted) {
@@ -165,11 +169,14 @@ TEST(ConfigText, BothRopeSpellingsGiveTheSame) {
 TEST(ConfigText, YarnAmplitude) {
   EXPECT_EQ(parse_patched("{}").rope_amplitude(1), 1.0);
   const double m4 = 0.1 * std::log(4.0) + 1.0;
-  const ModelConfig bare = parse_patched(R"({"rope_parameters":{"mscale":null,"mscale_all_dim":null}})");
+  const ModelConfig bare =
+      parse_patched(R"({"rope_parameters":{"mscale":null,"mscale_all_dim":null}})");
   EXPECT_NEAR(bare.rope_amplitude(1), m4, 1e-12);
   EXPECT_NEAR(bare.softmax_scale(), 1.0 / std::sqrt(24.0), 1e-12);  // no mscale_all_dim, no square
-  const ModelConfig uneven = parse_patched(R"({"rope_parameters":{"mscale":2.0,"mscale_all_dim":0.5}})");
-  EXPECT_NEAR(uneven.rope_amplitude(1), (0.2 * std::log(4.0) + 1.0) / (0.05 * std::log(4.0) + 1.0), 1e-12);
+  const ModelConfig uneven =
+      parse_patched(R"({"rope_parameters":{"mscale":2.0,"mscale_all_dim":0.5}})");
+  EXPECT_NEAR(uneven.rope_amplitude(1), (0.2 * std::log(4.0) + 1.0) / (0.05 * std::log(4.0) + 1.0),
+              1e-12);
   const ModelConfig fixed = parse_patched(R"({"rope_parameters":{"attention_factor":1.5}})");
   EXPECT_EQ(fixed.rope_amplitude(1), 1.5);
 }
@@ -188,7 +195,8 @@ TEST(ConfigText, V2NormalisesInsteadOfScaling) {
   const ModelConfig normal = parse_patched(R"({"norm_topk_prob":true})", "g05_v2_groups");
   EXPECT_TRUE(normal.moe.normalize);
   EXPECT_EQ(normal.moe.routed_scale, 1.0);
-  const ModelConfig single = parse_patched(R"({"norm_topk_prob":true,"num_experts_per_tok":1})", "g05_v2_groups");
+  const ModelConfig single =
+      parse_patched(R"({"norm_topk_prob":true,"num_experts_per_tok":1})", "g05_v2_groups");
   EXPECT_FALSE(single.moe.normalize);
   EXPECT_EQ(single.moe.routed_scale, 16.0);
 }
@@ -207,9 +215,12 @@ TEST(ConfigText, AbsentKeysTakeTheClassDefaults) {
 }
 
 TEST(ConfigText, LayerKinds) {
-  EXPECT_THAT(parse_patched(R"({"num_hidden_layers":6,"first_k_dense_replace":2,"moe_layer_freq":2})").layer_is_moe,
-              ElementsAre(false, false, true, false, true, false));
-  EXPECT_THAT(parse_patched(R"({"mlp_layer_types":["dense","dense","sparse"]})", "g06_glm47_flash").layer_is_moe,
+  EXPECT_THAT(
+      parse_patched(R"({"num_hidden_layers":6,"first_k_dense_replace":2,"moe_layer_freq":2})")
+          .layer_is_moe,
+      ElementsAre(false, false, true, false, true, false));
+  EXPECT_THAT(parse_patched(R"({"mlp_layer_types":["dense","dense","sparse"]})", "g06_glm47_flash")
+                  .layer_is_moe,
               ElementsAre(false, false, true));
 }
 
@@ -221,16 +232,19 @@ TEST(GenerationConfig, ExtendsTheEosList) {
   EXPECT_THAT(config.eos_ids, ElementsAre(1, 7));
   EXPECT_EQ(config.bos_id, 0);
   folder.write("generation_config.json", R"({"eos_token_id":[7000]})");
-  EXPECT_THAT(error_of([&] { read_model_config(folder.path()); }), HasSubstr("generation_config.json: eos_token_id"));
+  EXPECT_THAT(error_of([&] { read_model_config(folder.path()); }),
+              HasSubstr("generation_config.json: eos_token_id"));
   folder.write("generation_config.json", "{");
-  EXPECT_THAT(error_of([&] { read_model_config(folder.path()); }), HasSubstr("generation_config.json: JSON"));
+  EXPECT_THAT(error_of([&] { read_model_config(folder.path()); }),
+              HasSubstr("generation_config.json: JSON"));
 }
 
 TEST(ReadModelConfig, MissingFilesAndModelopt) {
   const TempFolder folder;
   EXPECT_THAT(error_of([&] { read_model_config(folder.path()); }), HasSubstr("config.json"));
   folder.write("config.json", base_config().dump());
-  folder.write("hf_quant_config.json", R"({"quantization":{"quant_algo":"NVFP4","group_size":16}})");
+  folder.write("hf_quant_config.json",
+               R"({"quantization":{"quant_algo":"NVFP4","group_size":16}})");
   EXPECT_EQ(read_model_config(folder.path()).quantization, "NVFP4 (modelopt)");
 }
 

@@ -19,7 +19,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::filesystem::path kData = std::filesystem::path(FORESAIL_SOURCE_DIR) / "tests/data/checkpoint/configs";
+const std::filesystem::path kData =
+    std::filesystem::path(FORESAIL_SOURCE_DIR) / "tests/data/checkpoint/configs";
 
 ModelConfig parse_file(const std::string& name) {
   const auto path = kData / (name + ".json");
@@ -85,7 +86,8 @@ TEST_P(ConfigFamilies, ParsesToTheKnownNumbers) {
   EXPECT_EQ(std::count(c.layer_is_moe.begin(), c.layer_is_moe.end(), false), e.dense_layers);
   EXPECT_NEAR(c.softmax_scale() / e.softmax_scale, 1.0, 1e-6);
   EXPECT_EQ(c.latent_row_dim() * 2 * c.layer_count, e.kv_bytes_per_token);
-  EXPECT_NEAR(static_cast<double>(total_of(all_tensors(c)).parameter_count) / 1e9 / e.billions, 1.0, 0.01);
+  EXPECT_NEAR(static_cast<double>(total_of(all_tensors(c)).parameter_count) / 1e9 / e.billions, 1.0,
+              0.01);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ConfigFamilies, testing::ValuesIn(kExpected),
@@ -148,8 +150,11 @@ struct RampBounds {
 };
 
 TEST(ConfigFamilies, YarnRampsLieWhereTheyShould) {
-  for (const RampBounds& bounds : {RampBounds{"deepseek_v3", 10, 23}, {"deepseek_v2_lite", 10, 23},
-                                   {"kimi_k2", 19, 20}, {"kimi_k25", 8, 20}, {"mistral_small4", 12, 25}}) {
+  for (const RampBounds& bounds : {RampBounds{"deepseek_v3", 10, 23},
+                                   {"deepseek_v2_lite", 10, 23},
+                                   {"kimi_k2", 19, 20},
+                                   {"kimi_k25", 8, 20},
+                                   {"mistral_small4", 12, 25}}) {
     const ModelConfig c = parse_file(bounds.name);
     const auto frequencies = c.inv_freq(1);
     for (int64_t i = 0; i < static_cast<int64_t>(frequencies.size()); ++i) {
@@ -183,7 +188,8 @@ TEST_P(RefusedConfigs, NameTheMissingFeatureInOneLine) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RefusedConfigs,
-                         testing::Values(Refusal{"refused_deepseek_v32", "DeepSeek sparse attention"},
+                         testing::Values(Refusal{"refused_deepseek_v32",
+                                                 "DeepSeek sparse attention"},
                                          Refusal{"refused_glm5", "DeepSeek sparse attention"},
                                          Refusal{"refused_deepseek_v4", "hyper-connections"},
                                          Refusal{"refused_kimi_k3", "linear attention"},
@@ -194,9 +200,12 @@ INSTANTIATE_TEST_SUITE_P(All, RefusedConfigs,
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(RefusedConfigs, GoldenFamiliesWithoutSupport) {
-  const std::filesystem::path goldens = std::filesystem::path(FORESAIL_SOURCE_DIR) / "tests/goldens";
-  EXPECT_THAT(error_of([&] { read_model_config(goldens / "g11_v32_dsa"); }), HasSubstr("DeepSeek sparse attention"));
-  EXPECT_THAT(error_of([&] { read_model_config(goldens / "g12_longcat"); }), HasSubstr("zero experts"));
+  const std::filesystem::path goldens =
+      std::filesystem::path(FORESAIL_SOURCE_DIR) / "tests/goldens";
+  EXPECT_THAT(error_of([&] { read_model_config(goldens / "g11_v32_dsa"); }),
+              HasSubstr("DeepSeek sparse attention"));
+  EXPECT_THAT(error_of([&] { read_model_config(goldens / "g12_longcat"); }),
+              HasSubstr("zero experts"));
 }
 
 // Every parsed config writes back to a config.json that parses to the same model.
@@ -226,9 +235,10 @@ TEST(ConfigFamilies, ReleasedConfigsParseOrNameTheirFeature) {
     try {
       const ModelConfig c = parse_model_config(read_text_file(file.path(), 16 << 20), name);
       const TensorTotals totals = total_of(all_tensors(c));
-      std::printf("%s: %s, %ld layers, %.1f B parameters, scale %.10f, quantization \"%s\"\n", name.c_str(),
-                  c.family.c_str(), static_cast<long>(c.layer_count), static_cast<double>(totals.parameter_count) / 1e9,
-                  c.softmax_scale(), c.quantization.c_str());
+      std::printf("%s: %s, %ld layers, %.1f B parameters, scale %.10f, quantization \"%s\"\n",
+                  name.c_str(), c.family.c_str(), static_cast<long>(c.layer_count),
+                  static_cast<double>(totals.parameter_count) / 1e9, c.softmax_scale(),
+                  c.quantization.c_str());
     } catch (const Error& error) {
       EXPECT_THAT(std::string(error.what()), HasSubstr("not supported"));
       std::printf("%s\n", error.what());

@@ -47,7 +47,8 @@ struct EditableCheckpoint {
     tensors.insert(std::move(node));
   }
 
-  static void write_shard(const std::filesystem::path& path, const std::map<std::string, EditableTensor>& part) {
+  static void write_shard(const std::filesystem::path& path,
+                          const std::map<std::string, EditableTensor>& part) {
     std::vector<TensorSpec> specs;
     for (const auto& [name, tensor] : part) specs.push_back({name, tensor.shape, tensor.dtype});
     SafetensorsWriter writer(path, specs);
@@ -70,7 +71,8 @@ struct EditableCheckpoint {
     }
     write_shard(dir / "a.safetensors", parts[0]);
     write_shard(dir / "b.safetensors", parts[1]);
-    const Json index = {{"metadata", {{"total_size", 1}}}, {"weight_map", map}};  // a wrong total is no error
+    const Json index = {{"metadata", {{"total_size", 1}}},
+                        {"weight_map", map}};  // a wrong total is no error
     write_file(dir / "model.safetensors.index.json", index.dump());
     return index;
   }

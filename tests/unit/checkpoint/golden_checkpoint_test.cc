@@ -13,7 +13,8 @@
 namespace foresail {
 namespace {
 
-const std::filesystem::path kGoldens = std::filesystem::path(FORESAIL_SOURCE_DIR) / "tests" / "goldens";
+const std::filesystem::path kGoldens =
+    std::filesystem::path(FORESAIL_SOURCE_DIR) / "tests" / "goldens";
 
 class GoldenCheckpoint : public testing::TestWithParam<const char*> {};
 class GoldenRope : public testing::TestWithParam<const char*> {};
@@ -51,10 +52,13 @@ TEST_P(GoldenRope, ScaleAndFrequenciesMatchTheOracle) {
     EXPECT_NEAR(frequencies[i] / expected[i].get<double>(), 1.0, 1e-6) << i;
 }
 
-std::string name_of(const testing::TestParamInfo<const char*>& test) { return test.param; }
+std::string name_of(const testing::TestParamInfo<const char*>& test) {
+  return test.param;
+}
 
-constexpr const char* kPlain[] = {"g01_v3_yarn",     "g02_moonlight",      "g03_kimi_k2", "g04_v2_lite",  "g05_v2_groups",
-                                  "g06_glm47_flash", "g07_full_head_dims", "g08_youtu",   "g09_mistral4", "g10_minicpm3"};
+constexpr const char* kPlain[] = {
+    "g01_v3_yarn",     "g02_moonlight",      "g03_kimi_k2", "g04_v2_lite",  "g05_v2_groups",
+    "g06_glm47_flash", "g07_full_head_dims", "g08_youtu",   "g09_mistral4", "g10_minicpm3"};
 constexpr const char* kWithDrafter[] = {"g13_v3_mtp", "g14_eagle3_llama", "g15_eagle3_mla"};
 
 INSTANTIATE_TEST_SUITE_P(Plain, GoldenCheckpoint, testing::ValuesIn(kPlain), name_of);

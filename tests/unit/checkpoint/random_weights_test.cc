@@ -73,7 +73,8 @@ TEST(DummyWeights, BuildAnyConfigWithoutFiles) {
   const int64_t wrong[] = {1};
   EXPECT_THAT(error_of([&] { source->take("model.norm.weight", wrong); }), HasSubstr("[256]"));
   EXPECT_THAT(error_of([&] { source->take("nothing", wrong); }), HasSubstr("no tensor nothing"));
-  EXPECT_THAT(error_of([&] { dummy_weights(config, 1)->finish(); }), HasSubstr("was loaded by nobody"));
+  EXPECT_THAT(error_of([&] { dummy_weights(config, 1)->finish(); }),
+              HasSubstr("was loaded by nobody"));
 }
 
 TEST(Presets, AllAreListedAndValid) {
@@ -85,10 +86,16 @@ TEST(Presets, AllAreListedAndValid) {
     EXPECT_GE(preset.config.vocab_size, byte_tokenizer_size());
     EXPECT_EQ(make_preset(info.name, 3).config.layer_count, 3);
   }
-  EXPECT_NEAR(static_cast<double>(total_of(all_tensors(make_preset("mla-mid").config)).parameter_count), 3.75e9, 2e7);
-  EXPECT_NEAR(static_cast<double>(total_of(all_tensors(make_preset("deepseek-v2-lite").config)).parameter_count), 15.7e9, 1e8);
-  EXPECT_THAT(error_of([] { make_preset("tiny"); }), HasSubstr("--preset tiny is not known: choose one of tiny-mla, "));
-  EXPECT_THAT(error_of([] { make_preset("tiny-mla", 0); }), HasSubstr("--layers 0 is out of range"));
+  EXPECT_NEAR(
+      static_cast<double>(total_of(all_tensors(make_preset("mla-mid").config)).parameter_count),
+      3.75e9, 2e7);
+  EXPECT_NEAR(static_cast<double>(
+                  total_of(all_tensors(make_preset("deepseek-v2-lite").config)).parameter_count),
+              15.7e9, 1e8);
+  EXPECT_THAT(error_of([] { make_preset("tiny"); }),
+              HasSubstr("--preset tiny is not known: choose one of tiny-mla, "));
+  EXPECT_THAT(error_of([] { make_preset("tiny-mla", 0); }),
+              HasSubstr("--layers 0 is out of range"));
 }
 
 TEST(WriteModel, ReadsBackEqualToDummyWeights) {
@@ -113,7 +120,8 @@ TEST(WriteModel, ReadsBackEqualToDummyWeights) {
     EXPECT_EQ(0, std::memcmp(a.data.data(), b.data.data(), a.data.size_bytes())) << spec.name;
   }
   written->finish();
-  EXPECT_THAT(error_of([&] { write_preset(dir, preset, 7); }), HasSubstr("is not empty: give a new folder"));
+  EXPECT_THAT(error_of([&] { write_preset(dir, preset, 7); }),
+              HasSubstr("is not empty: give a new folder"));
 }
 
 TEST(WriteModel, SplitsIntoShards) {
@@ -144,7 +152,8 @@ TEST(WriteModel, EagleDraft) {
   std::vector<int64_t> offsets(320);
   file.read(d2t, 0, std::as_writable_bytes(std::span(offsets)));
   std::vector<uint8_t> has_draft_id(512);
-  file.read(file.header().tensor(*file.header().find("t2d")), 0, std::as_writable_bytes(std::span(has_draft_id)));
+  file.read(file.header().tensor(*file.header().find("t2d")), 0,
+            std::as_writable_bytes(std::span(has_draft_id)));
   for (int64_t id = 0; id < 320; ++id) EXPECT_TRUE(has_draft_id.at(id + offsets[id]));
   EXPECT_EQ(std::count(has_draft_id.begin(), has_draft_id.end(), 1), 320);
   const Json config = *parse_json(read_text_file(dir / "draft" / "config.json", 1 << 20));

@@ -21,7 +21,8 @@ struct Hostile {
 };
 
 std::string entry(const char* dtype, const char* shape, const char* offsets) {
-  return fmt::format(R"({{"a":{{"dtype":"{}","shape":{},"data_offsets":{}}}}})", dtype, shape, offsets);
+  return fmt::format(R"({{"a":{{"dtype":"{}","shape":{},"data_offsets":{}}}}})", dtype, shape,
+                     offsets);
 }
 
 std::string with_length(uint64_t length, std::string_view rest) {
@@ -33,6 +34,7 @@ std::string with_length(uint64_t length, std::string_view rest) {
 std::vector<Hostile> hostile_files() {
   const std::string four(4, 'x');
   const std::string two = R"("dtype":"U8","shape":[2],"data_offsets":)";
+  // clang-format off
   return {
       {"Empty", "", "0 bytes are too few"},
       {"SevenBytes", "1234567", "7 bytes are too few"},
@@ -94,6 +96,7 @@ std::vector<Hostile> hostile_files() {
       {"TrailingBytes", safetensors_bytes(entry("U8", "[2]", "[0,2]"), "xxxx"), "2 bytes follow the last tensor"},
       {"DataWithoutTensors", safetensors_bytes("{}", "x"), "1 bytes follow the last tensor"},
   };
+  // clang-format on
 }
 
 class HostileSafetensors : public testing::TestWithParam<Hostile> {};
@@ -135,15 +138,19 @@ TEST(Safetensors, ReadsLegalOddities) {
 
 TEST(Safetensors, EmptyFileIsLegal) {
   const TempFolder folder;
-  EXPECT_EQ(SafetensorsFile(folder.write("x.safetensors", safetensors_bytes("{}"))).header().tensor_count(), 0u);
+  EXPECT_EQ(SafetensorsFile(folder.write("x.safetensors", safetensors_bytes("{}")))
+                .header()
+                .tensor_count(),
+            0u);
 }
 
 TEST(Safetensors, EveryDtypeHasItsWidth) {
   for (const auto& [name, bytes] : std::vector<std::pair<const char*, int>>{
-           {"BOOL", 8}, {"U8", 8}, {"I8", 8}, {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8},
-           {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16}, {"BF16", 16},
-           {"I32", 32}, {"U32", 32}, {"F32", 32}, {"C64", 64}, {"F64", 64}, {"I64", 64}, {"U64", 64},
-           {"F4", 4}, {"F6_E2M3", 6}, {"F6_E3M2", 6}}) {
+           {"BOOL", 8},    {"U8", 8},          {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8},
+           {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16},
+           {"F16", 16},    {"BF16", 16},       {"I32", 32},        {"U32", 32},    {"F32", 32},
+           {"C64", 64},    {"F64", 64},        {"I64", 64},        {"U64", 64},    {"F4", 4},
+           {"F6_E2M3", 6}, {"F6_E3M2", 6}}) {
     const std::string header = entry(name, "[8]", fmt::format("[0,{}]", bytes).c_str());
     EXPECT_EQ(SafetensorsHeader(header, bytes, "x").tensor_count(), 1u) << name;
   }
@@ -156,7 +163,8 @@ TEST(Safetensors, LongAndStrangeNamesStayShortInMessages) {
   EXPECT_THAT(message, HasSubstr("(1048576 bytes)"));
   EXPECT_LT(message.size(), 400u);
   const std::string nul = error_of([&] {
-    SafetensorsHeader(R"({"a\u0000\u000ab":{"dtype":"U8","shape":[2],"data_offsets":[0,1]}})", 1, "x");
+    SafetensorsHeader(R"({"a\u0000\u000ab":{"dtype":"U8","shape":[2],"data_offsets":[0,1]}})", 1,
+                      "x");
   });
   EXPECT_THAT(nul, HasSubstr("tensor a\\x00\\x0ab:"));
 }
@@ -165,7 +173,8 @@ TEST(Safetensors, AMillionEmptyTensorsCostLittle) {
   constexpr int kCount = 1'000'000;
   std::string header = "{";
   for (int i = 0; i < kCount; ++i)
-    header += fmt::format(R"({}"t{}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", i ? "," : "", i);
+    header += fmt::format(R"({}"t{}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+                          i ? "," : "", i);
   header += "}";
   rusage before{}, after{};
   getrusage(RUSAGE_SELF, &before);
@@ -179,24 +188,29 @@ TEST(Safetensors, AMillionEmptyTensorsCostLittle) {
 TEST(Safetensors, ATensorRepeatedAMillionTimesIsRefused) {
   std::string header = "{";
   for (int i = 0; i < 100000; ++i)
-    header += fmt::format(R"({}"t":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", i ? "," : "");
+    header +=
+        fmt::format(R"({}"t":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", i ? "," : "");
   header += "}";
-  EXPECT_THAT(error_of([&] { SafetensorsHeader(header, 0, "x"); }), HasSubstr("tensor t appears twice"));
+  EXPECT_THAT(error_of([&] { SafetensorsHeader(header, 0, "x"); }),
+              HasSubstr("tensor t appears twice"));
 }
 
 TEST(Safetensors, AFileThatShrinksIsAnErrorNotASignal) {
   const TempFolder folder;
   const std::string data(100000, 'x');
-  const auto path = folder.write("x.safetensors", safetensors_bytes(entry("U8", "[100000]", "[0,100000]"), data));
+  const auto path =
+      folder.write("x.safetensors", safetensors_bytes(entry("U8", "[100000]", "[0,100000]"), data));
   const SafetensorsFile file(path);
   std::filesystem::resize_file(path, 500);
   std::vector<std::byte> out(100000);
-  EXPECT_THAT(error_of([&] { file.read(file.header().tensor(0), 0, out); }), HasSubstr("truncated"));
+  EXPECT_THAT(error_of([&] { file.read(file.header().tensor(0), 0, out); }),
+              HasSubstr("truncated"));
 }
 
 TEST(SafetensorsWriter, WritesWhatItReads) {
   const TempFolder folder;
-  const std::vector<TensorSpec> specs = {{"w", {2, 3}, DType::kBF16}, {"quo\"te", {}, DType::kF32}, {"none", {0}, DType::kI64}};
+  const std::vector<TensorSpec> specs = {
+      {"w", {2, 3}, DType::kBF16}, {"quo\"te", {}, DType::kF32}, {"none", {0}, DType::kI64}};
   const auto path = folder.path() / "x.safetensors";
   {
     SafetensorsWriter writer(path, specs);

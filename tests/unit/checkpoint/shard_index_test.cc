@@ -34,30 +34,33 @@ TEST_P(HostileIndex, IsRefusedInOneLine) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, HostileIndex,
-    testing::Values(BadIndex{"Parent", one_shard("../x.safetensors"), "must be a plain file name"},
-                    BadIndex{"DotDot", one_shard(".."), "must be a plain file name"},
-                    BadIndex{"Dot", one_shard("."), "must be a plain file name"},
-                    BadIndex{"Empty", one_shard(""), "must be a plain file name"},
-                    BadIndex{"Absolute", one_shard("/etc/passwd"), "must be a plain file name"},
-                    BadIndex{"SubFolder", one_shard("sub/x.safetensors"), "must be a plain file name"},
-                    BadIndex{"Backslash", one_shard("..\\x"), "must be a plain file name"},
-                    BadIndex{"Newline", one_shard("a\nb"), "shard \"a\\x0ab\" of tensor a must be"},
-                    BadIndex{"Nul", one_shard(std::string("a\0b", 3)), "must be a plain file name"},
-                    BadIndex{"TooLong", one_shard(std::string(300, 'x')), "must be a plain file name"},
-                    BadIndex{"Number", R"({"weight_map":{"a":1}})", "gives no file name for a"},
-                    BadIndex{"NoMap", R"({"metadata":{}})", "weight_map must be an object"},
-                    BadIndex{"MapIsList", R"({"weight_map":[]})", "weight_map must be an object"},
-                    BadIndex{"MapIsEmpty", R"({"weight_map":{}})", "weight_map must be an object"},
-                    BadIndex{"NotObject", "[]", "weight_map must be an object"},
-                    BadIndex{"Duplicate", R"({"weight_map":{"a":"x","a":"y"}})", "repeats the key"},
-                    BadIndex{"ByteOrderMark", "\xEF\xBB\xBF{}", "byte order mark"},
-                    BadIndex{"CaseClash", R"({"weight_map":{"a":"Model.safetensors","b":"model.safetensors"}})",
-                             "differ only in case"}),
+    testing::Values(
+        BadIndex{"Parent", one_shard("../x.safetensors"), "must be a plain file name"},
+        BadIndex{"DotDot", one_shard(".."), "must be a plain file name"},
+        BadIndex{"Dot", one_shard("."), "must be a plain file name"},
+        BadIndex{"Empty", one_shard(""), "must be a plain file name"},
+        BadIndex{"Absolute", one_shard("/etc/passwd"), "must be a plain file name"},
+        BadIndex{"SubFolder", one_shard("sub/x.safetensors"), "must be a plain file name"},
+        BadIndex{"Backslash", one_shard("..\\x"), "must be a plain file name"},
+        BadIndex{"Newline", one_shard("a\nb"), "shard \"a\\x0ab\" of tensor a must be"},
+        BadIndex{"Nul", one_shard(std::string("a\0b", 3)), "must be a plain file name"},
+        BadIndex{"TooLong", one_shard(std::string(300, 'x')), "must be a plain file name"},
+        BadIndex{"Number", R"({"weight_map":{"a":1}})", "gives no file name for a"},
+        BadIndex{"NoMap", R"({"metadata":{}})", "weight_map must be an object"},
+        BadIndex{"MapIsList", R"({"weight_map":[]})", "weight_map must be an object"},
+        BadIndex{"MapIsEmpty", R"({"weight_map":{}})", "weight_map must be an object"},
+        BadIndex{"NotObject", "[]", "weight_map must be an object"},
+        BadIndex{"Duplicate", R"({"weight_map":{"a":"x","a":"y"}})", "repeats the key"},
+        BadIndex{"ByteOrderMark", "\xEF\xBB\xBF{}", "byte order mark"},
+        BadIndex{"CaseClash", R"({"weight_map":{"a":"Model.safetensors","b":"model.safetensors"}})",
+                 "differ only in case"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 class ShardedCheckpoint : public testing::Test {
  protected:
-  ShardedCheckpoint() : checkpoint_("g01_v3_yarn") { index_ = checkpoint_.write_two_shards(folder_.path()); }
+  ShardedCheckpoint() : checkpoint_("g01_v3_yarn") {
+    index_ = checkpoint_.write_two_shards(folder_.path());
+  }
   void write_index() { folder_.write("model.safetensors.index.json", index_.dump()); }
   std::string open_error() {
     const std::string message =
@@ -82,7 +85,8 @@ TEST_F(ShardedCheckpoint, OpensThoughTotalSizeIsWrong) {
 
 TEST_F(ShardedCheckpoint, MissingShard) {
   std::filesystem::remove(folder_.path() / "b.safetensors");
-  EXPECT_THAT(open_error(), HasSubstr("model.safetensors.index.json: shard b.safetensors is missing"));
+  EXPECT_THAT(open_error(),
+              HasSubstr("model.safetensors.index.json: shard b.safetensors is missing"));
 }
 
 TEST_F(ShardedCheckpoint, ShardIsAFolder) {
@@ -132,13 +136,15 @@ TEST_F(ShardedCheckpoint, TensorInTwoShards) {
   EditableCheckpoint::write_shard(folder_.path() / "c.safetensors", part);
   index_["weight_map"]["extra"] = "c.safetensors";
   write_index();
-  EXPECT_THAT(open_error(), HasSubstr("c.safetensors: tensor model.norm.weight is here but the index says"));
+  EXPECT_THAT(open_error(),
+              HasSubstr("c.safetensors: tensor model.norm.weight is here but the index says"));
 }
 
 TEST_F(ShardedCheckpoint, TensorNotListed) {
   index_["weight_map"].erase("model.norm.weight");
   write_index();
-  EXPECT_THAT(open_error(), HasSubstr("tensor model.norm.weight is not in model.safetensors.index.json"));
+  EXPECT_THAT(open_error(),
+              HasSubstr("tensor model.norm.weight is not in model.safetensors.index.json"));
 }
 
 TEST_F(ShardedCheckpoint, ListedShardWithNothingTheModelNeeds) {
@@ -158,7 +164,8 @@ TEST_F(ShardedCheckpoint, ListedShardWithNothingTheModelNeeds) {
 TEST_F(ShardedCheckpoint, NoFilesAtAll) {
   for (const char* name : {"a.safetensors", "b.safetensors", "model.safetensors.index.json"})
     std::filesystem::remove(folder_.path() / name);
-  EXPECT_THAT(open_error(), HasSubstr("neither model.safetensors nor model.safetensors.index.json is there"));
+  EXPECT_THAT(open_error(),
+              HasSubstr("neither model.safetensors nor model.safetensors.index.json is there"));
 }
 
 }  // namespace

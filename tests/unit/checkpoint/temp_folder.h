@@ -14,7 +14,8 @@ namespace foresail {
 class TempFolder {
  public:
   TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "foresail_test_XXXXXX").string();
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "foresail_test_XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
   ~TempFolder() {
@@ -27,7 +28,8 @@ class TempFolder {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path write(const std::string& name, std::string_view content) const {
     std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary).write(content.data(), static_cast<std::streamsize>(content.size()));
+    std::ofstream(path_ / name, std::ios::binary)
+        .write(content.data(), static_cast<std::streamsize>(content.size()));
     return path_ / name;
   }
 
@@ -38,7 +40,8 @@ class TempFolder {
 // A whole safetensors file: length prefix, header, data.
 inline std::string safetensors_bytes(std::string_view header, std::string_view data = {}) {
   std::string bytes;
-  for (int i = 0; i < 8; ++i) bytes.push_back(static_cast<char>(static_cast<uint64_t>(header.size()) >> (8 * i)));
+  for (int i = 0; i < 8; ++i)
+    bytes.push_back(static_cast<char>(static_cast<uint64_t>(header.size()) >> (8 * i)));
   return bytes.append(header).append(data);
 }
 
