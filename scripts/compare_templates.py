@@ -6,6 +6,7 @@ Copies TEMPLATES_DIR/*.jinja to OUT_DIR and writes OUT_DIR/goldens.json beside t
     FORESAIL_TEMPLATES_DIR=OUT_DIR build/debug/bin/unit_text_test --gtest_filter='TemplateFolder.*'
 compares our output byte for byte. Needs `pip install jinja2`.
 """
+import functools
 import itertools
 import json
 import pathlib
@@ -77,18 +78,23 @@ IMMUTABLE = environment(jinja2.sandbox.ImmutableSandboxedEnvironment)
 MUTABLE = environment(jinja2.sandbox.SandboxedEnvironment)
 
 
+@functools.lru_cache
+def compiled(env, source):
+    return env.from_string(source)
+
+
 def render(source, context):
     """Returns {"output": text} or {"error": message}; "mutable" tells that list.append was needed."""
     context = json.loads(json.dumps(context))
     try:
-        return {"output": IMMUTABLE.from_string(source).render(**context)}
+        return {"output": compiled(IMMUTABLE, source).render(**context)}
     except jinja2.exceptions.SecurityError as error:
         if not any(f"'{name}' of" in str(error) for name in ("append", "pop")):
             return {"error": str(error)}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
     try:
-        return {"output": MUTABLE.from_string(source).render(**context), "mutable": True}
+        return {"output": compiled(MUTABLE, source).render(**context), "mutable": True}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
 
