@@ -5,31 +5,30 @@
 #include "base/check.h"
 
 namespace foresail {
+namespace {
 
-void PrefixLock::reset() {
-  if (tree_ != nullptr) std::exchange(tree_, nullptr)->unpin(node_);
-}
-
-uint64_t PrefixTree::hash(int32_t parent, std::span<const int32_t> key) const {
+uint64_t hash(int32_t parent, std::span<const int32_t> tokens) {
   uint64_t h = 0x9e3779b97f4a7c15ull ^ static_cast<uint32_t>(parent);
-  for (int32_t token : key.first(block_tokens())) {
+  for (int32_t token : tokens) {
     h = (h ^ static_cast<uint32_t>(token)) * 0xff51afd7ed558ccdull;
     h ^= h >> 32;
   }
   return h;
 }
 
-PrefixTree::Found PrefixTree::find(int32_t parent, std::span<const int32_t> key) const {
-  Found found;
+}  // namespace
+
+void PrefixLock::reset() {
+  if (tree_ != nullptr) std::exchange(tree_, nullptr)->unpin(node_);
+}
+
+int32_t PrefixTree::find(int32_t parent, std::span<const int32_t> key) const {
   const auto [begin, end] = by_key_.equal_range(hash(parent, key));
-  for (auto it = begin; it != end; ++it) {
-    const Node& node = nodes_[it->second];
-    if (node.parent != parent) continue;
-    if (!std::equal(key.begin(), key.begin() + block_tokens(), node.key.begin())) continue;
-    if (node.key.back() == key.back()) return {.node = it->second};
-    found.target_only = true;
-  }
-  return found;
+  const auto found = std::find_if(begin, end, [&](const auto& entry) {
+    const Node& node = nodes_[entry.second];
+    return node.parent == parent && std::ranges::equal(node.key, key);
+  });
+  return found == end ? -1 : found->second;
 }
 
 PrefixHit PrefixTree::match(std::string_view cache_salt, std::span<const int32_t> tokens) {
@@ -42,11 +41,13 @@ PrefixHit PrefixTree::match(std::string_view cache_salt, std::span<const int32_t
   bool target_only = false;
   while (Pages{nodes_[node].depth} < limit) {
     const int64_t start = int64_t{nodes_[node].depth} * block_tokens();
-    const Found found = find(node, tokens.subspan(start, key_tokens()));
-    target_only = found.target_only;
-    if (found.node < 0) break;
-    target_only = false;
-    node = found.node;
+    const int32_t child = find(node, tokens.subspan(start, key_tokens()));
+    if (child < 0) {
+      // The same page with another successor: good for the target, not for the drafter.
+      target_only = by_tokens_.contains(hash(node, tokens.subspan(start, block_tokens())));
+      break;
+    }
+    node = child;
     hit.pages.push_back(nodes_[node].page.id());
   }
   hit.draft_hit = Tokens{int64_t{nodes_[node].depth} * block_tokens()};
@@ -74,7 +75,7 @@ std::vector<PageId> PrefixTree::insert(PrefixLock& lock, std::span<const int32_t
   for (int64_t block = nodes_[lock.node_].depth; block < pages; ++block, ++taken) {
     FORESAIL_CHECK(taken < own.size(), "page {} of {} computed was never owned", block, pages);
     const std::span<const int32_t> key = tokens.subspan(block * block_tokens(), key_tokens());
-    int32_t child = find(lock.node_, key).node;
+    int32_t child = find(lock.node_, key);
     if (child < 0) child = add_child(lock.node_, key, std::move(own[taken]));
     canonical.push_back(nodes_[child].page.id());
     pin(child);
@@ -93,6 +94,11 @@ Pages PrefixTree::evict(Pages count) {
     const auto [begin, end] = by_key_.equal_range(hash(node.parent, node.key));
     by_key_.erase(
         std::find_if(begin, end, [&](const auto& entry) { return entry.second == leaf; }));
+    if (keys_ == PrefixKeys::kPairs) {
+      const auto entry =
+          by_tokens_.find(hash(node.parent, std::span(node.key).first(block_tokens())));
+      if (--entry->second == 0) by_tokens_.erase(entry);
+    }
     node.page.reset_after(node.idle_since);
     const int32_t parent_index = node.parent;
     node = Node{};
@@ -140,6 +146,7 @@ int32_t PrefixTree::add_child(int32_t parent, std::span<const int32_t> key, Page
   node.idle_since = pool_.planned();
   ++nodes_[parent].children;
   by_key_.emplace(hash(parent, key), child);
+  if (keys_ == PrefixKeys::kPairs) ++by_tokens_[hash(parent, key.first(block_tokens()))];
   leaves_.insert({node.last_use, child});
   size_ += Pages{1};
   evictable_ += Pages{1};

@@ -94,16 +94,11 @@ class PrefixTree {
     std::string cache_salt;    // roots
     bool live = false;
   };
-  struct Found {
-    int32_t node = -1;         // same key
-    bool target_only = false;  // same tokens, another successor
-  };
-
   int32_t block_tokens() const { return pool_.page_size().tokens(); }
   int32_t key_tokens() const { return block_tokens() + (keys_ == PrefixKeys::kPairs ? 1 : 0); }
   bool is_evictable(const Node& node) const { return node.parent >= 0 && node.pins == 0; }
-  uint64_t hash(int32_t parent, std::span<const int32_t> key) const;
-  Found find(int32_t parent, std::span<const int32_t> key) const;
+  // The child with this key, -1 when there is none.
+  int32_t find(int32_t parent, std::span<const int32_t> key) const;
   int32_t root_of(std::string_view cache_salt);
   int32_t new_node();
   int32_t add_child(int32_t parent, std::span<const int32_t> key, PageRef page);
@@ -116,8 +111,10 @@ class PrefixTree {
   std::vector<Node> nodes_;
   std::vector<int32_t> spare_;
   std::map<std::string, int32_t, std::less<>> roots_;
-  std::unordered_multimap<uint64_t, int32_t> by_key_;  // hash(parent, page tokens) -> node
-  std::set<std::pair<int64_t, int32_t>> leaves_;       // (last_use, node) of unpinned leaves
+  std::unordered_multimap<uint64_t, int32_t> by_key_;  // hash(parent, key) -> node
+  std::unordered_map<uint64_t, int32_t>
+      by_tokens_;                                 // hash(parent, page tokens) -> nodes; pairs only
+  std::set<std::pair<int64_t, int32_t>> leaves_;  // (last_use, node) of unpinned leaves
   int64_t clock_ = 0;
   Pages size_;
   Pages evictable_;

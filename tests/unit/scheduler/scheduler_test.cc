@@ -139,6 +139,40 @@ TEST(SchedulerDeathTest, StepsInOrderAndOneAhead) {
   EXPECT_DEATH(scheduler.complete({.step = first.step + 1}), "expected");
 }
 
+TEST(Scheduler, DraftsNoFurtherThanTheLimit) {
+  ScriptedEngine engine({.max_draft_len = 7, .lag = false});
+  engine.executor().accept_rate = 0;
+  const RequestId id = *engine.submit(prompt_of(10), 5);
+  engine.step();
+  for (int32_t draft_len : {3, 2, 1, 0}) {
+    const StepPlan plan = engine.step();
+    ASSERT_EQ(plan.decode.size(), 1u);
+    EXPECT_EQ(plan.decode[0].draft_len, draft_len);
+  }
+  EXPECT_TRUE(engine.finished(id));
+}
+
+TEST(Scheduler, DepthChangesFromStepToStep) {
+  ScriptedEngine engine(
+      {.max_draft_len = 7, .prefix_keys = PrefixKeys::kPairs, .kv_drafter = true, .lag = false});
+  const RequestId id = *engine.submit(prompt_of(10), 60);
+  const RequestId never = *engine.submit(prompt_of(10, 100), 60, 0, "", 0);
+  engine.draft_len = 0;
+  engine.step();
+  int32_t proposed = 0;  // what the step before drafted
+  for (int32_t draft_len : {0, 3, 7, 2, 0, 0, 5, 5}) {
+    engine.draft_len = draft_len;
+    const StepPlan plan = engine.step();
+    ASSERT_EQ(plan.decode.size(), 2u);
+    EXPECT_EQ(plan.decode[0].draft_len, std::min(proposed, draft_len));
+    EXPECT_EQ(plan.decode[0].next_draft_len, draft_len);
+    EXPECT_EQ(plan.decode[1].draft_len + plan.decode[1].next_draft_len, 0);
+    proposed = draft_len;
+  }
+  ASSERT_TRUE(engine.drain());
+  expect_right(engine, {id, never});
+}
+
 TEST(Scheduler, HigherPriorityIsAdmittedFirst) {
   ScriptedEngine engine({.slots = 1});
   const RequestId running = *engine.submit(prompt_of(5), 4);
