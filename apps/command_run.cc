@@ -93,6 +93,7 @@ void run(RunFlags& flags) {
   } else {
     fmt::print("\n");
   }
+  std::fflush(stdout);
   if (flags.stats) print_stats(stats, model->drafter() != nullptr, flags.model.simulate_accept_length > 0);
 }
 
