@@ -80,7 +80,7 @@ std::vector<NamedTensor> evaluate_logits(LoadedModel& model, std::span<const int
     const bool is_last = begin + rows == token_count;
     for (int layer = 0; is_last && layer <= layer_count; ++layer) {
       states.emplace_back(rows * config.hidden_dim);
-      captures.push_back({layer, {states.back().data(), DType::kF32, rows, config.hidden_dim, config.hidden_dim}});
+      captures.push_back({layer == layer_count ? HiddenCapture::kAfterFinalNorm : layer, {states.back().data(), DType::kF32, rows, config.hidden_dim, config.hidden_dim}});
     }
     const MlaModel::Output output = pass.run(ids.subspan(begin, rows), begin, choose_path(model, path, rows, begin + rows), captures);
     const auto* logits = static_cast<const float*>(output.logits.data);

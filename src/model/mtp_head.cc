@@ -66,8 +66,6 @@ std::vector<CacheShape> MtpHead::cache_shapes() const {
   return {{static_cast<int>(config.kv_lora_rank), static_cast<int>(config.rope_dim)}};
 }
 
-std::vector<int> MtpHead::target_layers() const {
-  return {static_cast<int>(target_.config().layer_count)};
-}
+std::vector<int> MtpHead::target_layers() const { return {HiddenCapture::kAfterFinalNorm}; }
 
 }  // namespace foresail
