@@ -210,6 +210,32 @@ TEST(TokenizerFile, RefusesTextThatIsNoTokenizer) {
   EXPECT_THROW(Tokenizer::load("/nonexistent"), Error);
 }
 
+// A random place of the file gets a random value: refused with Error, or it works.
+TEST(TokenizerFile, SurvivesRandomDamage) {
+  std::mt19937 random(11);
+  const Json values[] = {nullptr, true, -1, 3, 1ull << 63, 0.5, "", "h", "Sequence", "[^a]+", Json::array(), Json::object(),
+                         Json::array({Json::object()}), {{"type", "Sequence"}, {"normalizers", Json::array()}}};
+  for (int repeat = 0; repeat < 600; ++repeat) {
+    Json json = small_json();
+    json["normalizer"] = {{"type", "NFC"}};
+    json["pre_tokenizer"] = {{"type", "Sequence"},
+                             {"pretokenizers", {{{"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"Regex", R"(\p{L}+)"}}}},
+                                                json["pre_tokenizer"]}}};
+    Json* place = &json;
+    while (place->is_structured() && !place->empty() && (place == &json || random() % 4 != 0)) {
+      auto child = place->begin();
+      std::advance(child, random() % place->size());
+      place = &*child;
+    }
+    *place = values[random() % std::size(values)];
+    try {
+      const auto tokenizer = load(json);
+      tokenizer->decode(tokenizer->encode("he <s> \xFF北<｜User｜>", {.add_bos = true, .allow_control = true}), true);
+    } catch (const Error&) {
+    }
+  }
+}
+
 TEST(TokenizerFile, RefusesHostileTiktokenModels) {
   for (const char* text : {"", "YQ==", "YQ== x", "Y Q== 1", "YQ== -1", "YQ== 99999999999", "YQ== 1\nYg== 1", "YQ== 1\nYQ== 2",
                            "YQ== 1", "=== 1", "Y=== 1", " 1"})
