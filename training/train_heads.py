@@ -68,7 +68,7 @@ def main():
     started = time.time()
     config = json.loads(Path(args.config).read_text())
     recipe, work = config["heads"], Path(args.work)
-    steps = args.steps or recipe["steps"]
+    steps = args.steps or recipe["steps"][args.head]
     work.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     compiled = device == "cuda"
