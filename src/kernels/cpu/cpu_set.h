@@ -58,6 +58,8 @@ class CpuKernels final : public KernelSet {
   int64_t packed_row_bytes(int64_t n_in) const;
   void pack_rows(const PackRowsArgs& args) const;
   void gemm(const GemmArgs& args) const;
+  // All rows in kernel order, cut into blocks that are multiplied one by one.
+  std::byte* pack_blocks(const RowsIn& rows, int64_t row_count, int64_t n_in);
   // rows[row_count] · weightᵀ with the epilogue of `epilogue` (its out, scale, bias, ... fields).
   void multiply(const RowsIn& rows, int64_t row_count, const CpuMatrix& weight,
                 const GemmArgs& epilogue);
