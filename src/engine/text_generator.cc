@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 
+#include "attention/attention_path.h"
 #include "base/error.h"
 #include "engine/stop_matcher.h"
 #include "text/detokenizer.h"
@@ -91,7 +92,7 @@ void TextGenerator::prefill(RequestState& request) {
   const auto prompt_len = static_cast<int32_t>(request.tokens.size());
   for (int32_t begin = 0; begin < prompt_len; begin += kPrefillChunkRows) {
     const PrefillRows chunk{&request, begin, std::min(prompt_len, begin + kPrefillChunkRows)};
-    model_.iteration().prefill({&chunk, 1});
+    model_.iteration().prefill({&chunk, 1}, cheaper_path(model_.config(), chunk.end - chunk.begin, chunk.end));
   }
 }
 

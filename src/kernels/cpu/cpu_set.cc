@@ -54,18 +54,32 @@ MatrixPtr CpuKernels::pack(const HostMatrix& weight) {
   return std::make_unique<CpuMatrix>(weight, dtype_, pool_);
 }
 
-int64_t CpuKernels::packed_row_bytes(int64_t n_in) const {
-  if (dtype_ == DType::kF32) return n_in * 4;
+int64_t CpuKernels::packed_row_bytes(Products products, int64_t n_in) const {
+  if (products == Products::kF32) return n_in * 4;
   const int64_t even = (n_in + 1) / 2 * 2;
-  return isa_.dot_bf16 ? even * 2 : even * 4;
+  return products == Products::kBF16 && isa_.dot_bf16 ? even * 2 : even * 4;
 }
 
-void CpuKernels::pack_rows(const PackRowsArgs& args) const {
-  dtype_ == DType::kF32 ? isa_.pack_rows_f32(args) : isa_.pack_rows_bf16(args);
+void CpuKernels::pack_rows(Products products, const PackRowsArgs& args) const {
+  switch (products) {
+    case Products::kF32:
+      return isa_.pack_rows_f32(args);
+    case Products::kBF16:
+      return isa_.pack_rows_bf16(args);
+    case Products::kWide:
+      return isa_.pack_rows_wide(args);
+  }
 }
 
-void CpuKernels::gemm(const GemmArgs& args) const {
-  dtype_ == DType::kF32 ? isa_.gemm_f32(args) : isa_.gemm_bf16(args);
+void CpuKernels::gemm(Products products, const GemmArgs& args) const {
+  switch (products) {
+    case Products::kF32:
+      return isa_.gemm_f32(args);
+    case Products::kBF16:
+      return isa_.gemm_bf16(args);
+    case Products::kWide:
+      return isa_.gemm_wide(args);
+  }
 }
 
 float* CpuKernels::gemm_scratch(int64_t row_count) {
@@ -74,7 +88,8 @@ float* CpuKernels::gemm_scratch(int64_t row_count) {
 }
 
 std::byte* CpuKernels::pack_blocks(const RowsIn& rows, int64_t row_count, int64_t n_in) {
-  const int64_t row_bytes = packed_row_bytes(n_in);
+  const Products products = products_for(rows.is_bf16);
+  const int64_t row_bytes = packed_row_bytes(products, n_in);
   std::byte* packed = workspace_.get<std::byte>(Scratch::kPackedRows, row_count * row_bytes);
   pool_.parallel_for(block_count(row_count), [&](int64_t block, int) {
     const int64_t begin = block * kRowBlock;
@@ -85,7 +100,7 @@ std::byte* CpuKernels::pack_blocks(const RowsIn& rows, int64_t row_count, int64_
       args.rows.data = static_cast<const std::byte*>(rows.data) +
                        begin * rows.stride * (rows.is_bf16 ? 2 : 4);
     }
-    pack_rows(args);
+    pack_rows(products, args);
   });
   return packed;
 }
@@ -93,7 +108,8 @@ std::byte* CpuKernels::pack_blocks(const RowsIn& rows, int64_t row_count, int64_
 void CpuKernels::multiply(const RowsIn& rows, int64_t row_count, const CpuMatrix& weight,
                           const GemmArgs& epilogue) {
   const std::byte* packed = pack_blocks(rows, row_count, weight.n_in());
-  const int64_t row_bytes = packed_row_bytes(weight.n_in());
+  const Products products = products_for(rows.is_bf16);
+  const int64_t row_bytes = packed_row_bytes(products, weight.n_in());
   const int64_t block_rows = std::min(row_count, kRowBlock);
   float* scratch = gemm_scratch(block_rows);
   const int64_t panels = weight.panel_count();
@@ -115,7 +131,7 @@ void CpuKernels::multiply(const RowsIn& rows, int64_t row_count, const CpuMatrix
     args.scratch = scratch + thread * block_rows * kMaxTilePanels * kLanes;
     args.out = static_cast<std::byte*>(epilogue.out) +
                begin * epilogue.out_stride * (epilogue.out_is_bf16 ? 2 : 4);
-    gemm(args);
+    gemm(products, args);
   });
 }
 
@@ -125,7 +141,8 @@ void CpuKernels::multiply_heads(const RowsIn& rows, int64_t row_count,
   if (row_count == 0 || weights.empty()) return;
   const int64_t heads = static_cast<int64_t>(weights.size());
   const int64_t n_in = weights[0]->n_in();
-  const int64_t row_bytes = packed_row_bytes(n_in);
+  const Products products = products_for(rows.is_bf16);
+  const int64_t row_bytes = packed_row_bytes(products, n_in);
   const int64_t block_rows = std::min(row_count, kRowBlock);
   // Heads that read the same inputs share one packing; otherwise each task packs its own.
   const bool shared = in_step == 0;
@@ -147,7 +164,7 @@ void CpuKernels::multiply_heads(const RowsIn& rows, int64_t row_count,
                                 packed + thread * block_rows * row_bytes};
       pack_args.rows.data = static_cast<const std::byte*>(rows.data) +
                             (begin * rows.stride + head * in_step) * (rows.is_bf16 ? 2 : 4);
-      pack_rows(pack_args);
+      pack_rows(products, pack_args);
       args.packed_rows = pack_args.out;
     }
     args.weight = weight.data();
@@ -157,7 +174,7 @@ void CpuKernels::multiply_heads(const RowsIn& rows, int64_t row_count,
     args.scratch = scratch + thread * block_rows * kMaxTilePanels * kLanes;
     args.out = static_cast<std::byte*>(epilogue.out) +
                (begin * epilogue.out_stride + head * out_step) * (epilogue.out_is_bf16 ? 2 : 4);
-    gemm(args);
+    gemm(products, args);
   });
 }
 

@@ -50,7 +50,7 @@ void CpuKernels::expand_latent(const SequenceRows& sequence, int64_t key_begin,
 void CpuKernels::expanded_attention(const MatrixView& q, int head_count, float softmax_scale,
                                     bool causal, const ExpandedKeys& keys, const MatrixView& out,
                                     const MatrixView& lse) {
-  const IsaOps::Attention& ops = attention_ops();
+  const IsaOps::Attention& ops = keys.exact ? isa_.attention_f32 : attention_ops();
   const int64_t r = keys.rope_dim;
   const int64_t head_dim = q.cols / head_count;
   const int64_t n = head_dim - r;

@@ -88,11 +88,11 @@ void pack_rows_f32_padded(const PackRowsArgs& args, int64_t steps) {
 
 void pack_rows_f32(const PackRowsArgs& args) { pack_rows_f32_padded(args, args.cols); }
 
-#if !defined(__AVX512BF16__)
 void pack_rows_widened(const PackRowsArgs& args) {
   pack_rows_f32_padded(args, (args.cols + 1) & ~int64_t{1});
 }
-#else
+
+#if defined(__AVX512BF16__)
 // 32 numbers as bf16.
 inline __m512i load_32_bf16(const RowsIn& rows, int64_t at) {
   if (rows.is_bf16) return _mm512_loadu_si512(static_cast<const uint16_t*>(rows.data) + at);
@@ -221,11 +221,13 @@ void gemm(const GemmArgs& args, int64_t steps) {
 
 void gemm_f32(const GemmArgs& args) { gemm<F32Kind>(args, args.n_in); }
 
+void gemm_wide(const GemmArgs& args) { gemm<WidenKind>(args, (args.n_in + 1) / 2); }
+
 void gemm_bf16(const GemmArgs& args) {
 #if defined(__AVX512BF16__)
   gemm<DotKind>(args, (args.n_in + 1) / 2);
 #else
-  gemm<WidenKind>(args, (args.n_in + 1) / 2);
+  gemm_wide(args);
 #endif
 }
 
