@@ -11,6 +11,7 @@
 #include "checkpoint/model_config.h"
 #include "checkpoint/tensor_list.h"
 #include "unit/checkpoint/temp_folder.h"
+#include "opt_in_test.h"
 
 namespace foresail {
 namespace {
@@ -226,9 +227,7 @@ TEST(ConfigWriter, RoundTrips) {
 }
 
 // A folder of released config.json files, each named OWNER--MODEL.json: set FORESAIL_CONFIGS_DIR.
-TEST(ConfigFamilies, ReleasedConfigsParseOrNameTheirFeature) {
-  const char* dir = std::getenv("FORESAIL_CONFIGS_DIR");
-  if (dir == nullptr) GTEST_SKIP() << "FORESAIL_CONFIGS_DIR is not set";
+void check_released_configs(const std::string& dir) {
   for (const auto& file : std::filesystem::directory_iterator(dir)) {
     const std::string name = file.path().filename().string();
     if (name.find("hf_quant_config") != std::string::npos) continue;
@@ -245,6 +244,7 @@ TEST(ConfigFamilies, ReleasedConfigsParseOrNameTheirFeature) {
     }
   }
 }
+const bool kReleasedConfigs = OptInTest::add("ReleasedConfigs", "ParseOrNameTheirFeature", "FORESAIL_CONFIGS_DIR", check_released_configs);
 
 }  // namespace
 }  // namespace foresail

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "text/chat_template.h"
+#include "opt_in_test.h"
 
 namespace foresail {
 namespace {
@@ -82,12 +83,10 @@ TEST(TemplateGolden, OwnTemplatesMatchJinja2) {
 }
 
 // Folder made by scripts/compare_templates.py.
-TEST(TemplateFolder, MatchesJinja2) {
-  const char* folder = std::getenv("FORESAIL_TEMPLATES_DIR");
-  if (folder == nullptr) GTEST_SKIP() << "FORESAIL_TEMPLATES_DIR is not set";
+const bool kTemplateFolder = OptInTest::add("TemplateFolder", "MatchesJinja2", "FORESAIL_TEMPLATES_DIR", [](const std::string& folder) {
   setenv("TZ", "UTC", 1);
   compare_folder(folder);
-}
+});
 
 TEST(TemplateGolden, ExpressionsMatchJinja2) {
   setenv("TZ", "UTC", 1);
