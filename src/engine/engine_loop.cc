@@ -15,7 +15,7 @@ SchedulerConfig scheduler_config(LoadedModel& model, const EngineOptions& option
       .pool_pages = Pages{model.page_count()},
       .page_size = PageSize(model.options().page_size),
       .max_context_len = Tokens{model.context_length()},
-      .max_draft_len = model.drafter() == nullptr ? 0 : model.options().speculative.steps};
+      .max_draft_len = model.drafter() == nullptr ? 0 : options.speculative.steps};
   config.cache.slots = options.max_running_requests;
   config.cache.prefix_keys = options.disable_radix_cache ? PrefixKeys::kOff
                              : pairs                     ? PrefixKeys::kPairs

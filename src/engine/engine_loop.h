@@ -26,7 +26,8 @@ using EventSink = std::function<void(const Event&, const GenerationStats&)>;
 
 class EngineLoop {
  public:
-  // tokenizer may be null: then requests come and go as token ids. Throws Error{kUsage}.
+  // tokenizer may be null: then requests come and go as token ids. The model was loaded with at
+  // least as many slots and draft steps. Throws Error{kUsage}.
   EngineLoop(LoadedModel& model, const Tokenizer* tokenizer, const EngineOptions& options);
 
   Result<PreparedRequest> prepare(Request request) const;
