@@ -8,6 +8,7 @@ namespace foresail {
 
 void add_run_command(CLI::App& app);
 void add_chat_command(CLI::App& app);
+void add_generate_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_text_commands(CLI::App& app);  // tokenize, detokenize, template

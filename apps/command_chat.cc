@@ -13,7 +13,7 @@ namespace {
 
 struct ChatFlags {
   ModelFlags model;
-  GenerationOptions generation;
+  Request generation;
   std::string system;
 };
 
@@ -34,7 +34,7 @@ void chat(ChatFlags& flags) {
     const auto ids = chat_prompt(chat_template, *tokenizer, input);
     if (!ids) throw_error(ErrorCode::kUsage, "template: {}", ids.error().message);
     std::string reply;
-    generator.generate(*ids, flags.generation, [&](const TokenEvent& event) {
+    generator.generate(*ids, flags.generation, [&](const Event& event) {
       reply += event.text;
       fmt::print("{}", event.text);
       std::fflush(stdout);

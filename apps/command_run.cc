@@ -17,7 +17,7 @@ constexpr uint64_t kMaxPromptBytes = 64ull << 20;
 
 struct RunFlags {
   ModelFlags model;
-  GenerationOptions generation;
+  Request generation;
   std::string prompt, prompt_file;
   bool stats = false, json = false, echo = false;
 };
@@ -26,7 +26,7 @@ struct RunFlags {
 class Printer {
  public:
   explicit Printer(bool colour) : colour_(colour) {}
-  void operator()(const TokenEvent& event) {
+  void operator()(const Event& event) {
     if (event.text.empty()) return;
     if (colour_ && event.from_draft)
       fmt::print("\033[32m{}\033[0m", event.text);
@@ -79,7 +79,7 @@ void run(RunFlags& flags) {
   std::string text;
   std::vector<int32_t> ids;
   if (flags.echo && !flags.json) fmt::print("{}", flags.prompt);
-  const GenerationStats stats = generator.generate(prompt, flags.generation, [&](const TokenEvent& event) {
+  const GenerationStats stats = generator.generate(prompt, flags.generation, [&](const Event& event) {
     if (event.token >= 0) ids.push_back(event.token);
     text += event.text;
     if (!flags.json) printer(event);

@@ -52,6 +52,7 @@ int run(int argc, char** argv) {
   app.footer(kExamples);
   add_run_command(app);
   add_chat_command(app);
+  add_generate_command(app);
   add_eval_command(app);
   add_inspect_command(app);
   add_text_commands(app);

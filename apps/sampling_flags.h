@@ -7,7 +7,7 @@
 
 namespace foresail {
 
-inline void add_sampling_flags(CLI::App& command, GenerationOptions& options) {
+inline void add_sampling_flags(CLI::App& command, Request& options) {
   SamplingParams& sampling = options.sampling;
   sampling.temperature = 0.0f;
   command.add_option("--max-tokens,-n", options.max_tokens, "most new tokens")->capture_default_str();

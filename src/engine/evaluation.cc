@@ -142,10 +142,11 @@ std::vector<NamedTensor> evaluate_drafts(LoadedModel& model, std::span<const int
   request.page_table = page_table.data();
   request.tokens.assign(ids.begin(), ids.end());
   request.sampling.temperature = 0.0f;
+  request.draft_steps = steps;
   const PrefillRows rows{&request, 0, static_cast<int32_t>(ids.size())};
   RequestState* const running[] = {&request};
   model.iteration().prefill({&rows, 1});
-  model.iteration().draft(running, steps);
+  model.iteration().draft(running);
   drafter->observe({});
   NamedTensor next{"next", {1}, {}, {request.tokens[ids.size()]}};
   return {logits, states, drafts, next};

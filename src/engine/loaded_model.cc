@@ -69,17 +69,24 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress) : options_
   else
     throw_error(ErrorCode::kUsage, "--load-format {} is unknown: choose auto, safetensors or dummy", options_.load_format);
 
-  // A draft loop writes up to two chains past the committed length.
-  const int64_t margin = 2 * (options_.speculative.steps + 1);
+  // What is in flight may be three chains past the committed length (Capacity::lookahead).
+  const int64_t margin = 3 * (options_.speculative.steps + 1);
   WeightLoader loader(*source, *kernels_, std::move(progress));
   model_ = std::make_unique<MlaModel>(config, loader, *kernels_, plan_.context_length + margin);
   pages_per_slot_ = ceil_div(plan_.context_length + margin, int64_t{options_.page_size});
-  const int64_t page_count = 1 + pages_per_slot_ * options_.slot_count;
-  store_ = std::make_unique<LatentStore>(config.layer_count, page_count, options_.page_size,
+  page_count_ = 1 + ceil_div(plan_.cached_tokens, int64_t{options_.page_size});
+  // A single request at full length, its margin included, fits unless the cache was made smaller.
+  if (options_.max_total_tokens == 0) page_count_ = std::max(page_count_, 1 + pages_per_slot_);
+  store_ = std::make_unique<LatentStore>(config.layer_count, page_count_, options_.page_size,
                                          static_cast<int>(config.kv_lora_rank), static_cast<int>(config.rope_dim), cache_dtype);
   load_drafter(loader, cache_dtype);
   source->finish();
   packed_bytes_ = loader.packed_bytes();
+  use_drafter(std::move(drafter_));
+}
+
+void LoadedModel::use_drafter(std::unique_ptr<Drafter> drafter) {
+  drafter_ = std::move(drafter);
   IterationOptions iteration_options;
   iteration_options.simulate_accept_length = options_.speculative.simulate_accept_length;
   iteration_ = std::make_unique<Iteration>(*model_, *store_, drafter_.get(), iteration_options);
@@ -87,9 +94,8 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress) : options_
 
 void LoadedModel::load_drafter(WeightLoader& loader, DType cache_dtype) {
   const SpeculativeOptions& speculative = options_.speculative;
-  const int64_t page_count = 1 + pages_per_slot_ * options_.slot_count;
   const auto make = [&](std::string name, std::unique_ptr<DraftHead> head) {
-    drafter_ = std::make_unique<HeadDrafter>(std::move(name), std::move(head), options_.slot_count, page_count,
+    drafter_ = std::make_unique<HeadDrafter>(std::move(name), std::move(head), options_.slot_count, page_count_,
                                              options_.page_size, cache_dtype);
   };
   switch (speculative.algorithm) {

@@ -8,7 +8,7 @@
 
 #include "base/thread_pool.h"
 #include "engine/memory_plan.h"
-#include "engine/model_options.h"
+#include "foresail/options.h"
 #include "model/mla_model.h"
 #include "runtime/latent_store.h"
 #include "speculative/drafter.h"
@@ -32,6 +32,9 @@ class LoadedModel {
   Iteration& iteration() { return *iteration_; }
   uint64_t packed_bytes() const { return packed_bytes_; }
   int64_t pages_per_slot() const { return pages_per_slot_; }
+  int64_t page_count() const { return page_count_; }  // the sink included
+  // Instead of the one that was loaded, at rest only.
+  void use_drafter(std::unique_ptr<Drafter> drafter);
 
  private:
   void load_drafter(WeightLoader& loader, DType cache_dtype);
@@ -45,6 +48,7 @@ class LoadedModel {
   std::unique_ptr<Drafter> drafter_;
   std::unique_ptr<Iteration> iteration_;
   int64_t pages_per_slot_ = 0;
+  int64_t page_count_ = 0;
   uint64_t packed_bytes_ = 0;
 };
 

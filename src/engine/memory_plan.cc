@@ -15,6 +15,7 @@ namespace {
 // A prefill chunk's activations and the thread stacks; measured, not derived.
 constexpr uint64_t kWorkspaceBytes = 256ull << 20;
 constexpr int64_t kDefaultContext = 8192;
+constexpr int kDefaultContexts = 8;
 
 uint64_t element_bytes(const std::string& dtype) { return dtype == "f32" ? 4 : 2; }
 
@@ -58,7 +59,10 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
   const std::string kv_dtype = options.kv_cache_dtype == "auto" ? options.dtype : options.kv_cache_dtype;
   const int64_t cached_layers = config.layer_count + (with_mtp ? config.mtp_layer_count : 0);
   plan.kv_bytes_per_token = static_cast<uint64_t>(cached_layers * config.latent_row_dim()) * element_bytes(kv_dtype);
-  plan.kv_bytes = plan.kv_bytes_per_token * static_cast<uint64_t>(plan.context_length) * options.slot_count;
+  // Requests rarely grow to their limit at once.
+  plan.cached_tokens = options.max_total_tokens > 0 ? options.max_total_tokens
+                                                    : plan.context_length * std::min(options.slot_count, kDefaultContexts);
+  plan.kv_bytes = plan.kv_bytes_per_token * static_cast<uint64_t>(plan.cached_tokens);
   plan.workspace_bytes = kWorkspaceBytes;
   plan.available_bytes = available_memory_bytes();
   return plan;
@@ -73,7 +77,7 @@ void require_fits(const MemoryPlan& plan) {
   throw_error(ErrorCode::kDevice,
               "not enough memory: need {} = weights {} + KV {} ({} tokens x {} bytes) + workspace {}, have {}: {}",
               format_bytes(plan.total_bytes()), format_bytes(plan.weight_bytes), format_bytes(plan.kv_bytes),
-              plan.context_length, plan.kv_bytes_per_token, format_bytes(plan.workspace_bytes),
+              plan.cached_tokens, plan.kv_bytes_per_token, format_bytes(plan.workspace_bytes),
               format_bytes(plan.available_bytes), advice);
 }
 

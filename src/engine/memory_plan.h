@@ -5,16 +5,17 @@
 #include <string>
 
 #include "checkpoint/model_config.h"
-#include "engine/model_options.h"
+#include "foresail/options.h"
 
 namespace foresail {
 
 struct MemoryPlan {
   uint64_t weight_bytes = 0;   // packed, embeddings included
-  uint64_t kv_bytes = 0;       // for context_length tokens
+  uint64_t kv_bytes = 0;       // for cached_tokens
   uint64_t workspace_bytes = 0;
   uint64_t available_bytes = 0;
-  int64_t context_length = 0;  // tokens
+  int64_t context_length = 0;  // tokens of one request
+  int64_t cached_tokens = 0;   // of all requests together
   uint64_t kv_bytes_per_token = 0;
   uint64_t total_bytes() const { return weight_bytes + kv_bytes + workspace_bytes; }
 };

@@ -7,26 +7,11 @@
 #include <cstdint>
 #include <span>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
+#include "foresail/request.h"
+
 namespace foresail {
-
-struct SamplingParams {
-  float temperature = 1.0f;  // 0: greedy
-  int top_k = 0;             // 0: off
-  float top_p = 1.0f;        // 1: off
-  float min_p = 0.0f;        // 0: off
-  float repetition_penalty = 1.0f;
-  float presence_penalty = 0.0f;
-  float frequency_penalty = 0.0f;
-  std::vector<std::pair<int32_t, float>> logit_bias;
-  uint64_t seed = 0;
-
-  bool has_penalties() const {
-    return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;
-  }
-};
 
 // How often each token occurred; the prompt counts only for the repetition penalty.
 class TokenCounts {

@@ -5,21 +5,21 @@
 
 #include <set>
 
-#include "scheduler/request.h"
+#include "scheduler/sequence.h"
 
 namespace foresail {
 
 class RequestQueue {
  public:
-  void push(Request* request) { queue_.insert(request); }
+  void push(Sequence* request) { queue_.insert(request); }
   // False when it was not waiting.
-  bool remove(Request* request) { return queue_.erase(request) > 0; }
-  Request* front() const { return *queue_.begin(); }
+  bool remove(Sequence* request) { return queue_.erase(request) > 0; }
+  Sequence* front() const { return *queue_.begin(); }
   bool empty() const { return queue_.empty(); }
   int64_t size() const { return static_cast<int64_t>(queue_.size()); }
 
  private:
-  std::set<Request*, RunsBefore> queue_;
+  std::set<Sequence*, RunsBefore> queue_;
 };
 
 }  // namespace foresail

@@ -26,7 +26,7 @@ Result<RequestId> Scheduler::submit(RequestSpec spec) {
     ++stats_.refused;
     return tl::unexpected(fits.error());
   }
-  auto request = std::make_unique<Request>();
+  auto request = std::make_unique<Sequence>();
   request->id = RequestId{next_id_++};
   request->priority = spec.priority;
   request->cache_salt = std::move(spec.cache_salt);
@@ -42,7 +42,7 @@ Result<RequestId> Scheduler::submit(RequestSpec spec) {
 }
 
 bool Scheduler::abort(RequestId id) {
-  Request* request = find(id);
+  Sequence* request = find(id);
   if (request == nullptr) return false;
   remove(*request);
   ++stats_.aborted;
@@ -95,7 +95,7 @@ void Scheduler::complete(const StepResult& result) {
 // row: null when the step or the row failed.
 void Scheduler::settle_chunk(const PrefillChunk& chunk, const RowResult* row,
                              std::span<const int32_t> tokens) {
-  Request* request = find(chunk.request);
+  Sequence* request = find(chunk.request);
   if (request == nullptr) return;  // ended while the step ran
   --request->pending_steps;
   if (chunk.is_last()) {
@@ -115,7 +115,7 @@ void Scheduler::settle_chunk(const PrefillChunk& chunk, const RowResult* row,
 
 void Scheduler::settle_decode(const DecodeRow& planned, const RowResult* row,
                               std::span<const int32_t> tokens) {
-  Request* request = find(planned.request);
+  Sequence* request = find(planned.request);
   if (request == nullptr) return;
   --request->pending_steps;
   request->pending_least -= Tokens{1};
@@ -134,7 +134,7 @@ void Scheduler::settle_decode(const DecodeRow& planned, const RowResult* row,
 }
 
 // False when the request has ended.
-bool Scheduler::commit(Request& request, const RowResult& row, std::span<const int32_t> tokens) {
+bool Scheduler::commit(Sequence& request, const RowResult& row, std::span<const int32_t> tokens) {
   FORESAIL_CHECK(row.accept_len >= 1, "request {}: a step without a token", request.id.value);
   request.tokens.insert(request.tokens.end(), tokens.begin(), tokens.end());
   stats_.committed += Tokens{row.accept_len};
@@ -146,7 +146,7 @@ bool Scheduler::commit(Request& request, const RowResult& row, std::span<const i
   return false;
 }
 
-void Scheduler::retract(Request& request) {
+void Scheduler::retract(Sequence& request) {
   release(request);
   request.become(Retracted{});
   request.computed = Tokens{0};
@@ -154,21 +154,21 @@ void Scheduler::retract(Request& request) {
   ++stats_.retractions;
 }
 
-void Scheduler::remove(Request& request) {
+void Scheduler::remove(Sequence& request) {
   if (!queue_.remove(&request)) release(request);
   request.become(Finished{});
   requests_.erase(request.id);
 }
 
 // Gives slot and pages back; what completed steps have computed stays in the prefix tree.
-void Scheduler::release(Request& request) {
+void Scheduler::release(Sequence& request) {
   SequencePages& pages = *request.pages();
   pages.publish(request.tokens, request.computed, cache_.pool().completed());
   free_slots_.push_back(pages.slot());
   std::erase(running_, &request);
 }
 
-Request* Scheduler::find(RequestId id) {
+Sequence* Scheduler::find(RequestId id) {
   const auto it = requests_.find(id);
   return it == requests_.end() ? nullptr : it->second.get();
 }
@@ -186,7 +186,7 @@ Ledger Scheduler::ledger() const {
                 .cached = cache_.tree().size(),
                 .in_flight = cache_.pool().in_flight(),
                 .total = cache_.pool().usable()};
-  for (Request* request : running_) ledger.owned += request->pages()->owned();
+  for (Sequence* request : running_) ledger.owned += request->pages()->owned();
   return ledger;
 }
 

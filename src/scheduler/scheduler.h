@@ -76,32 +76,32 @@ class Scheduler {
   void admit(StepPlan& plan);
   bool admit_front(StepPlan& plan);
   void assign_chunks(DeviceEpoch step);
-  bool secure_pages(Request& request, Tokens reach, size_t rank);
-  void plan_chunk(Request& request, size_t rank, int32_t draft_len, StepPlan& plan);
-  void plan_decode(Request& request, size_t rank, int32_t draft_len, StepPlan& plan);
-  Tokens expected_reach(const Request& request) const;
+  bool secure_pages(Sequence& request, Tokens reach, size_t rank);
+  void plan_chunk(Sequence& request, size_t rank, int32_t draft_len, StepPlan& plan);
+  void plan_decode(Sequence& request, size_t rank, int32_t draft_len, StepPlan& plan);
+  Tokens expected_reach(const Sequence& request) const;
   uint64_t random(uint64_t bound);
   template <typename T>
   void shuffle(std::vector<T>& items);
 
   // Life cycle (scheduler.cc).
-  Request* find(RequestId id);
+  Sequence* find(RequestId id);
   void settle_chunk(const PrefillChunk& chunk, const RowResult* row,
                     std::span<const int32_t> tokens);
   void settle_decode(const DecodeRow& planned, const RowResult* row,
                      std::span<const int32_t> tokens);
-  bool commit(Request& request, const RowResult& row, std::span<const int32_t> tokens);
-  void retract(Request& request);
-  void remove(Request& request);
-  void release(Request& request);
+  bool commit(Sequence& request, const RowResult& row, std::span<const int32_t> tokens);
+  void retract(Sequence& request);
+  void remove(Sequence& request);
+  void release(Sequence& request);
   Ledger ledger() const;
   void check_ledger() const;
 
   SchedulerConfig config_;
   KvCache cache_;
-  std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
+  std::unordered_map<RequestId, std::unique_ptr<Sequence>> requests_;
   RequestQueue queue_;
-  std::vector<Request*> running_;  // in the order of RunsBefore
+  std::vector<Sequence*> running_;  // in the order of RunsBefore
   std::vector<SlotId> free_slots_;
   std::deque<Outstanding> outstanding_;
   SchedulerStats stats_;

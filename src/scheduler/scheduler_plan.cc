@@ -17,7 +17,7 @@ StepPlan Scheduler::plan_step(int32_t draft_len) {
   assign_chunks(plan.step);
   // In order of rank: whoever lacks pages takes them from those after it, never from those before.
   for (size_t rank = 0; rank < running_.size(); ++rank) {
-    Request& request = *running_[rank];
+    Sequence& request = *running_[rank];
     if (std::holds_alternative<Prefilling>(request.state)) {
       plan_chunk(request, rank, draft_len, plan);
     } else {
@@ -59,9 +59,9 @@ void Scheduler::admit(StepPlan& plan) {
 }
 
 bool Scheduler::admit_front(StepPlan& plan) {
-  Request& request = *queue_.front();
+  Sequence& request = *queue_.front();
   Pages reserved;  // what the running ones are about to need
-  for (Request* running : running_) {
+  for (Sequence* running : running_) {
     reserved += running->pages()->missing_for(expected_reach(*running));
   }
   const auto room = [&] { return cache_.pool().free() + cache_.tree().evictable() - reserved; };
@@ -100,7 +100,7 @@ bool Scheduler::admit_front(StepPlan& plan) {
 }
 
 // Room for the prefill and the next iteration, and never more than the worst case.
-Tokens Scheduler::expected_reach(const Request& request) const {
+Tokens Scheduler::expected_reach(const Sequence& request) const {
   const Tokens next = request.length() + request.pending_most + Tokens{1};
   return std::min(next, request.max_total_len) + capacity().lookahead();
 }
@@ -109,7 +109,7 @@ void Scheduler::assign_chunks(DeviceEpoch step) {
   std::vector<PrefillClaim> claims;
   std::vector<Prefilling*> states;
   Tokens decode_tokens;
-  for (Request* request : running_) {
+  for (Sequence* request : running_) {
     if (auto* prefilling = std::get_if<Prefilling>(&request->state)) {
       claims.push_back({prefilling->planned, prefilling->length, request->priority});
       states.push_back(prefilling);
@@ -129,7 +129,7 @@ void Scheduler::assign_chunks(DeviceEpoch step) {
 
 // Retracts from the back until the request has its pages, or until they are sure to come when the
 // steps in flight complete. False: it sits this step out.
-bool Scheduler::secure_pages(Request& request, Tokens reach, size_t rank) {
+bool Scheduler::secure_pages(Sequence& request, Tokens reach, size_t rank) {
   while (!request.pages()->grow_to(reach)) {
     const bool enough = request.pages()->missing_for(reach) <= cache_.reclaimable();
     if (enough || rank + 1 == running_.size()) {
@@ -143,7 +143,7 @@ bool Scheduler::secure_pages(Request& request, Tokens reach, size_t rank) {
   return true;
 }
 
-void Scheduler::plan_chunk(Request& request, size_t rank, int32_t draft_len, StepPlan& plan) {
+void Scheduler::plan_chunk(Sequence& request, size_t rank, int32_t draft_len, StepPlan& plan) {
   auto& state = std::get<Prefilling>(request.state);
   if (state.chunk_end == state.planned) return;
   const bool last = state.chunk_end == state.length;
@@ -173,7 +173,7 @@ void Scheduler::plan_chunk(Request& request, size_t rank, int32_t draft_len, Ste
       .pages = std::move(pages), .length_at_start = request.length(), .drafted = next_draft_len});
 }
 
-void Scheduler::plan_decode(Request& request, size_t rank, int32_t draft_len, StepPlan& plan) {
+void Scheduler::plan_decode(Sequence& request, size_t rank, int32_t draft_len, StepPlan& plan) {
   auto& state = std::get<Decoding>(request.state);
   const Tokens wanted = request.wanted();
   if (wanted <= Tokens{0}) return;  // what is under way surely ends it

@@ -18,6 +18,7 @@ struct DraftRequest {
   int32_t slot = 0;  // row of the drafter's own per-request state
   const int32_t* page_table = nullptr;
   std::span<const int32_t> tokens;
+  int steps = 0;  // most proposals wanted; the table covers positions below L + steps
 };
 
 // New target states of one request: row j is position first_position + j, and the drafter's cache
@@ -40,8 +41,11 @@ class Drafter {
     (void)rows;
     (void)states;
   }
-  // drafts[i] receives up to `steps` proposals for the positions after the bonus token.
-  virtual void draft(std::span<const DraftRequest> requests, int steps,
+  // Whether entries of its own are kept in the pages, which makes a cached block depend on the token
+  // after it.
+  virtual bool has_cache() const { return !target_layers().empty(); }
+  // drafts[i] receives up to requests[i].steps proposals for the positions after the bonus token.
+  virtual void draft(std::span<const DraftRequest> requests,
                      std::span<std::vector<int32_t>> drafts) = 0;
 };
 

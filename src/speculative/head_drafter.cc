@@ -66,26 +66,35 @@ void HeadDrafter::extend(std::span<const ExtendRows> rows, const MatrixView& sta
       {packed.data(), DType::kF32, static_cast<int64_t>(tokens.size()), states.cols, states.cols});
 }
 
-void HeadDrafter::draft(std::span<const DraftRequest> requests, int steps,
+void HeadDrafter::draft(std::span<const DraftRequest> requests,
                         std::span<std::vector<int32_t>> drafts) {
-  const size_t count = requests.size();
-  std::vector<int32_t> row_begin(count + 1), tokens(count), positions(count);
-  for (size_t i = 0; i <= count; ++i) row_begin[i] = static_cast<int32_t>(i);
-  for (size_t i = 0; i < count; ++i) drafts[i].clear();
-  for (int step = 0; step < steps; ++step) {
-    for (size_t i = 0; i < count; ++i) drafts[i].push_back(proposals_[requests[i].slot].token);
-    if (step + 1 == steps || count == 0) break;
-    const int64_t width = static_cast<int64_t>(proposals_[requests[0].slot].state.size());
-    std::vector<float> states(count * width);
-    for (size_t i = 0; i < count; ++i) {
+  for (std::vector<int32_t>& chain : drafts) chain.clear();
+  std::vector<DraftRequest> going;
+  std::vector<int32_t> row_begin, tokens, positions;
+  std::vector<float> states;
+  for (int step = 0;; ++step) {
+    going.clear();
+    row_begin.assign(1, 0);
+    tokens.clear();
+    positions.clear();
+    states.clear();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      if (step >= requests[i].steps) continue;
       const Proposal& proposal = proposals_[requests[i].slot];
-      std::copy(proposal.state.begin(), proposal.state.end(), states.begin() + static_cast<int64_t>(i) * width);
-      tokens[i] = proposal.token;
+      drafts[i].push_back(proposal.token);
+      if (step + 1 == requests[i].steps) continue;
+      going.push_back(requests[i]);
+      tokens.push_back(proposal.token);
       // Entries 0 .. L-1 are final; this step writes entry L + step and sees it.
-      positions[i] = static_cast<int32_t>(requests[i].tokens.size()) - 1 + step;
+      positions.push_back(static_cast<int32_t>(requests[i].tokens.size()) - 1 + step);
+      states.insert(states.end(), proposal.state.begin(), proposal.state.end());
+      row_begin.push_back(static_cast<int32_t>(going.size()));
     }
-    run(requests, row_begin, true, tokens, positions,
-        {states.data(), DType::kF32, static_cast<int64_t>(count), width, width});
+    if (going.empty()) return;
+    const auto count = static_cast<int64_t>(going.size());
+    const int64_t width = static_cast<int64_t>(states.size()) / count;
+    run(going, row_begin, true, tokens, positions,
+        {states.data(), DType::kF32, count, width, width});
   }
 }
 

@@ -21,7 +21,7 @@ class HeadDrafter : public Drafter {
   std::string_view name() const override { return name_; }
   std::vector<int> target_layers() const override { return head_->target_layers(); }
   void extend(std::span<const ExtendRows> rows, const MatrixView& states) override;
-  void draft(std::span<const DraftRequest> requests, int steps,
+  void draft(std::span<const DraftRequest> requests,
              std::span<std::vector<int32_t>> drafts) override;
 
   // The head's output for one request's latest row.

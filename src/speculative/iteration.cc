@@ -114,7 +114,7 @@ void Iteration::accept(RequestState& request, const MatrixView& logits, int64_t 
   }
 }
 
-std::vector<IterationResult> Iteration::decode(std::span<RequestState* const> requests, int steps) {
+std::vector<IterationResult> Iteration::decode(std::span<RequestState* const> requests) {
   Rows rows;
   std::vector<int32_t> fed;
   for (RequestState* request : requests) {
@@ -145,17 +145,17 @@ std::vector<IterationResult> Iteration::decode(std::span<RequestState* const> re
   const auto row_count = static_cast<int64_t>(rows.token_ids.size());
   const int64_t width = static_cast<int64_t>(target_states_.size()) / row_count;
   drafter_->extend(extend, {target_states_.data(), DType::kF32, row_count, width, width});
-  draft(requests, steps);
+  draft(requests);
   return results;
 }
 
-void Iteration::draft(std::span<RequestState* const> requests, int steps) {
+void Iteration::draft(std::span<RequestState* const> requests) {
   for (RequestState* request : requests) request->drafts.clear();
-  if (drafter_ == nullptr || steps == 0 || requests.empty()) return;
+  if (drafter_ == nullptr || requests.empty()) return;
   std::vector<DraftRequest> items;
   std::vector<std::vector<int32_t>> drafts(requests.size());
-  for (RequestState* request : requests) items.push_back({request->slot, request->page_table, request->tokens});
-  drafter_->draft(items, steps, drafts);
+  for (RequestState* request : requests) items.push_back({request->slot, request->page_table, request->tokens, request->draft_steps});
+  drafter_->draft(items, drafts);
   for (size_t i = 0; i < requests.size(); ++i) requests[i]->drafts = std::move(drafts[i]);
 }
 

@@ -33,6 +33,7 @@ struct RequestState {
   std::vector<int32_t> blocked;    // ids that must not be drawn yet (minimum length)
   int64_t blocked_until = 0;       // positions below this one
   std::vector<int32_t> drafts;     // proposals for the positions after tokens.back()
+  int draft_steps = 0;             // proposals wanted for the next iteration; 0: none
 };
 
 struct PrefillRows {
@@ -64,10 +65,10 @@ class Iteration {
   // output token (appended), and with a drafter its first drafts on the next decode().
   // path: instead of the option's.
   void prefill(std::span<const PrefillRows> chunks, std::optional<AttentionPath> path = {});
-  // Advances every request by one verify pass. `steps`: drafts to propose for the next iteration.
-  std::vector<IterationResult> decode(std::span<RequestState* const> requests, int steps);
+  // Advances every request by one verify pass of its drafts, then proposes those of the next.
+  std::vector<IterationResult> decode(std::span<RequestState* const> requests);
   // Proposes drafts for requests that just finished prefill.
-  void draft(std::span<RequestState* const> requests, int steps);
+  void draft(std::span<RequestState* const> requests);
 
  private:
   struct Rows;

@@ -15,7 +15,7 @@ size_t continuation(std::span<const int32_t> tokens, size_t suffix_len) {
 
 }  // namespace
 
-void NgramDrafter::draft(std::span<const DraftRequest> requests, int steps,
+void NgramDrafter::draft(std::span<const DraftRequest> requests,
                          std::span<std::vector<int32_t>> drafts) {
   for (size_t i = 0; i < requests.size(); ++i) {
     drafts[i].clear();
@@ -24,7 +24,7 @@ void NgramDrafter::draft(std::span<const DraftRequest> requests, int steps,
       if (tokens.size() <= static_cast<size_t>(suffix_len)) continue;
       const size_t next = continuation(tokens, suffix_len);
       if (next == 0) continue;
-      const size_t count = std::min<size_t>(steps, tokens.size() - next);
+      const size_t count = std::min<size_t>(requests[i].steps, tokens.size() - next);
       drafts[i].assign(tokens.begin() + static_cast<int64_t>(next), tokens.begin() + static_cast<int64_t>(next + count));
       break;
     }

@@ -11,7 +11,7 @@ class NgramDrafter : public Drafter {
   NgramDrafter(int longest_suffix, int shortest_suffix)
       : longest_suffix_(longest_suffix), shortest_suffix_(shortest_suffix) {}
   std::string_view name() const override { return "ngram"; }
-  void draft(std::span<const DraftRequest> requests, int steps,
+  void draft(std::span<const DraftRequest> requests,
              std::span<std::vector<int32_t>> drafts) override;
 
  private:

@@ -19,7 +19,7 @@ void expect_right(ScriptedEngine& engine, const std::vector<RequestId>& ids) {
   for (RequestId id : ids) EXPECT_TRUE(engine.complete_and_right(id)) << id.value;
 }
 
-TEST(RequestState, LegalMovesOnly) {
+TEST(SequenceState, LegalMovesOnly) {
   static_assert(kLegalMove<Waiting, Prefilling> && kLegalMove<Retracted, Prefilling>);
   static_assert(kLegalMove<Prefilling, Decoding> && !kLegalMove<Waiting, Decoding>);
   static_assert(kLegalMove<Prefilling, Retracted> && kLegalMove<Decoding, Retracted>);
@@ -28,17 +28,17 @@ TEST(RequestState, LegalMovesOnly) {
   static_assert(!kLegalMove<Finished, Waiting> && !kLegalMove<Retracted, Waiting>);
 }
 
-TEST(RequestStateDeathTest, IllegalMoveAborts) {
-  Request request;
+TEST(SequenceStateDeathTest, IllegalMoveAborts) {
+  Sequence request;
   EXPECT_DEATH(request.become(Retracted{}), "no move from state 0 to 3");
 }
 
 TEST(RequestQueue, PriorityThenArrival) {
-  Request a, b, c;
+  Sequence a, b, c;
   a.id = RequestId{1}, b.id = RequestId{2}, c.id = RequestId{3};
   c.priority = 5;
   RequestQueue queue;
-  for (Request* request : {&b, &c, &a}) queue.push(request);
+  for (Sequence* request : {&b, &c, &a}) queue.push(request);
   EXPECT_EQ(queue.front(), &c);
   EXPECT_TRUE(queue.remove(&c));
   EXPECT_FALSE(queue.remove(&c));

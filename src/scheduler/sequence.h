@@ -37,7 +37,7 @@ struct Decoding {
 };
 struct Retracted {};
 struct Finished {};
-using RequestState = std::variant<Waiting, Prefilling, Decoding, Retracted, Finished>;
+using SequenceState = std::variant<Waiting, Prefilling, Decoding, Retracted, Finished>;
 
 template <typename From, typename To>
 inline constexpr bool kLegalMove =
@@ -49,7 +49,7 @@ inline constexpr bool kLegalMove =
         ? std::is_same_v<From, Prefilling> || std::is_same_v<From, Decoding>
         : false;
 
-struct Request {
+struct Sequence {
   RequestId id;  // also the order of arrival
   int32_t priority = 0;
   std::string cache_salt;
@@ -57,7 +57,7 @@ struct Request {
   std::vector<int32_t> tokens;  // prompt and committed output
   Tokens prompt_len;
   Tokens max_total_len;
-  RequestState state;
+  SequenceState state;
 
   Tokens computed;  // positions below this are in the pages, by steps that have completed
   // Of the steps planned and not yet completed:
@@ -83,14 +83,14 @@ struct Request {
     const bool legal = std::visit(
         [](const auto& from) { return kLegalMove<std::decay_t<decltype(from)>, To>; }, state);
     FORESAIL_CHECK(legal, "request {}: no move from state {} to {}", id.value, state.index(),
-                   RequestState(std::move(to)).index());
+                   SequenceState(std::move(to)).index());
     state.template emplace<To>(std::move(to));
   }
 };
 
 // Who gets pages first, and who gives them up last: higher priority, then older.
 struct RunsBefore {
-  bool operator()(const Request* a, const Request* b) const {
+  bool operator()(const Sequence* a, const Sequence* b) const {
     return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
   }
 };

@@ -1,0 +1,141 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "apps/engine_flags.h"
+#include "apps/request_line.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+
+namespace foresail {
+namespace {
+
+constexpr uint64_t kMaxRequestsBytes = 1ull << 30;
+
+struct GenerateFlags {
+  EngineFlags engine;
+  std::string requests, output;
+  bool stats = false;
+};
+
+// One line of the requests file and what became of it.
+struct Answer {
+  int64_t line = 0;
+  std::optional<InputError> error;
+  std::vector<int32_t> ids;
+  std::string text;
+  GenerationStats stats;
+};
+
+std::vector<Answer> submit_lines(EngineLoop& loop, const std::string& content) {
+  std::vector<std::pair<int64_t, std::string>> lines;
+  std::istringstream stream(content);
+  int64_t number = 0;
+  for (std::string line; std::getline(stream, line);) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") != std::string::npos) lines.emplace_back(number, line);
+  }
+  std::vector<Answer> answers(lines.size());  // the sinks point into it
+  for (size_t i = 0; i < lines.size(); ++i) {
+    Answer& answer = answers[i];
+    answer.line = lines[i].first;
+    Result<PreparedRequest> prepared =
+        parse_request_line(lines[i].second).and_then([&](Request request) {
+          return loop.prepare(std::move(request));
+        });
+    if (!prepared) {
+      answer.error = prepared.error();
+      continue;
+    }
+    loop.submit(std::move(*prepared), [&answer](const Event& event, const GenerationStats& stats) {
+      if (event.token >= 0) answer.ids.push_back(event.token);
+      answer.text += event.text;
+      if (event.finish) answer.stats = stats;
+    });
+  }
+  return answers;
+}
+
+OrderedJson answer_json(const Answer& answer) {
+  if (answer.error)
+    return {{"line", answer.line},
+            {"error", {{"message", answer.error->message}, {"param", answer.error->param}}}};
+  const GenerationStats& stats = answer.stats;
+  return {{"line", answer.line},
+          {"token_ids", answer.ids},
+          {"text", answer.text},
+          {"finish_reason", finish_reason_name(stats.finish)},
+          {"prompt_tokens", stats.prompt_tokens},
+          {"cached_tokens", stats.cached_tokens},
+          {"output_tokens", stats.output_tokens},
+          {"verify_passes", stats.verify_passes},
+          {"drafted_at", stats.drafted_at},
+          {"accepted_at", stats.accepted_at},
+          {"accept_length", stats.accept_length()},
+          {"ttft_s", stats.ttft_s},
+          {"decode_s", stats.decode_s}};
+}
+
+void print_stats(const EngineStats& stats, double elapsed_s) {
+  fmt::print(stderr,
+             "{} requests, {} prompt tokens ({} cached), {} output tokens in {:.3f} s ({:.1f} "
+             "tok/s), {} steps, {} retractions, accept length {:.2f} (1 + accepted/verify passes)\n",
+             stats.submitted, stats.prompt_tokens, stats.cached_tokens, stats.output_tokens,
+             elapsed_s, static_cast<double>(stats.output_tokens) / elapsed_s, stats.steps,
+             stats.retractions,
+             1.0 + static_cast<double>(stats.accepted) /
+                       static_cast<double>(std::max<int64_t>(1, stats.verify_passes)));
+}
+
+void generate(GenerateFlags& flags) {
+  const std::string content = read_text_file(flags.requests, kMaxRequestsBytes);
+  const auto tokenizer = Tokenizer::load(flags.engine.model.options.model_path);
+  const auto model = load_engine_model(flags.engine);
+  EngineLoop loop(*model, tokenizer.get(), flags.engine.engine);
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<Answer> answers = submit_lines(loop, content);
+  while (loop.step()) {
+  }
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+
+  std::string lines;
+  std::vector<const Answer*> refused;
+  for (const Answer& answer : answers) {
+    lines += answer_json(answer).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    if (answer.error) refused.push_back(&answer);
+  }
+  if (flags.output == "-") {
+    fmt::print("{}", lines);
+    std::fflush(stdout);
+  } else {
+    std::ofstream file(flags.output, std::ios::binary);
+    file << lines;
+    if (!file.flush()) throw_error(ErrorCode::kUsage, "cannot write {}", flags.output);
+  }
+  if (flags.stats) print_stats(loop.stats(), elapsed.count());
+  if (refused.empty()) return;
+  const Answer& first = *refused[0];
+  throw_error(ErrorCode::kUsage, "{} line {}: {}{}", flags.requests, first.line,
+              first.error->message,
+              refused.size() == 1 ? "" : fmt::format(" (and {} more lines)", refused.size() - 1));
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app) {
+  auto flags = std::make_shared<GenerateFlags>();
+  CLI::App* command =
+      app.add_subcommand("generate", "Run a file of requests through the engine, many at once");
+  add_engine_flags(*command, flags->engine);
+  command->add_option("--requests", flags->requests, "JSON lines, one request each")->required();
+  command->add_option("--output,-o", flags->output, "JSON lines in the same order; -: stdout")
+      ->required();
+  command->add_flag("--stats", flags->stats, "print tokens/s, steps and accept length");
+  command->callback([flags] { generate(*flags); });
+}
+
+}  // namespace foresail

@@ -1,0 +1,36 @@
+#include "apps/engine_flags.h"
+
+namespace foresail {
+
+void add_engine_flags(CLI::App& command, EngineFlags& flags) {
+  add_model_flags(command, flags.model, true);
+  EngineOptions& engine = flags.engine;
+  command
+      .add_option("--max-running-requests,--max-num-seqs", engine.max_running_requests,
+                  "requests that run at once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  command
+      .add_option("--max-total-tokens", flags.model.options.max_total_tokens,
+                  "tokens in the cache; 0: a full context per running request, at most 8")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--chunked-prefill-size", engine.chunked_prefill_size,
+                  "tokens of one prefill pass")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--disable-radix-cache", engine.disable_radix_cache,
+                   "do not share the KV of common prefixes");
+  command.add_option("--seed-schedule", engine.seed_schedule,
+                     "shuffle every scheduling choice that must not matter; 0: off");
+}
+
+std::unique_ptr<LoadedModel> load_engine_model(EngineFlags& flags) {
+  flags.model.options.slot_count = flags.engine.max_running_requests;
+  auto model = load_model(flags.model);
+  static_cast<ModelOptions&>(flags.engine) = model->options();
+  return model;
+}
+
+}  // namespace foresail

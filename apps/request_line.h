@@ -1,0 +1,14 @@
+// One line of a requests file as a Request.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "foresail/request.h"
+
+namespace foresail {
+
+// A JSON object; unknown fields and wrong types are refused with the name of the field.
+Result<Request> parse_request_line(const std::string& line);
+
+}  // namespace foresail

@@ -1,0 +1,113 @@
+// The engine to embed: loads a model, serves any number of requests at once on its own thread.
+// No globals, no signal handlers, no output of its own, no exit().
+// Any thread may submit; a Stream is used by one thread at a time.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "foresail/options.h"
+#include "foresail/output.h"
+#include "foresail/request.h"
+
+namespace foresail {
+
+struct RequestError {
+  std::string message;  // one line, says what to change
+  std::string param;    // the field at fault, empty when none
+};
+
+struct StreamState;
+class EngineThread;
+
+// The events of one request, in order. Letting go of it cancels the request.
+class Stream {
+ public:
+  explicit Stream(std::shared_ptr<StreamState> state);
+  ~Stream();
+  Stream(Stream&&) noexcept;
+  Stream& operator=(Stream&&) noexcept;
+
+  // Waits for the next event; empty once the last one has been taken.
+  std::optional<Event> next();
+  // Does not wait (waits at most so long): empty when there is nothing yet.
+  std::optional<Event> try_next();
+  std::optional<Event> next_within(std::chrono::milliseconds timeout);
+  // The last event has been taken.
+  bool ended() const;
+  // The request ends as soon as it can; the last event says kAborted unless it had ended before.
+  void cancel();
+  // So far; complete once the last event has been taken.
+  GenerationStats stats() const;
+
+  // for (const Event& event : stream)
+  struct End {};
+  class Iterator {
+   public:
+    explicit Iterator(Stream& stream) : stream_(stream), event_(stream.next()) {}
+    const Event& operator*() const { return *event_; }
+    Iterator& operator++() {
+      event_ = stream_.next();
+      return *this;
+    }
+    bool operator!=(End) const { return event_.has_value(); }
+
+   private:
+    Stream& stream_;
+    std::optional<Event> event_;
+  };
+  Iterator begin() { return Iterator(*this); }
+  End end() { return {}; }
+
+ private:
+  std::shared_ptr<StreamState> state_;
+};
+
+// A stream, or why there is none.
+class SubmitResult {
+ public:
+  SubmitResult(Stream stream) : value_(std::move(stream)) {}
+  SubmitResult(RequestError error) : value_(std::move(error)) {}
+
+  explicit operator bool() const { return std::holds_alternative<Stream>(value_); }
+  Stream& operator*() { return std::get<Stream>(value_); }
+  Stream* operator->() { return &std::get<Stream>(value_); }
+  const RequestError& error() const { return std::get<RequestError>(value_); }
+
+ private:
+  std::variant<Stream, RequestError> value_;
+};
+
+class Engine {
+ public:
+  // Loads the model. Throws std::runtime_error with one line that says what to change.
+  explicit Engine(EngineOptions options);
+  // Requests that still run end with kAborted.
+  ~Engine();
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+
+  // Refuses at once what can never run, with the numbers. From any thread.
+  SubmitResult submit(Request request);
+  // In one batch: they reach the scheduler together, in this order.
+  std::vector<SubmitResult> submit(std::vector<Request> requests);
+
+  // As of the latest step.
+  EngineStats stats() const;
+  // Refuses new requests and waits until none runs; what is left after the timeout is aborted.
+  void drain(std::chrono::milliseconds timeout = std::chrono::hours(24));
+
+  // Without a tokenizer in the model folder: no ids, empty text.
+  std::vector<int32_t> tokenize(const std::string& text) const;
+  std::string detokenize(const std::vector<int32_t>& ids) const;
+  // The longest prompt and output together.
+  int64_t max_total_len() const;
+
+ private:
+  std::unique_ptr<EngineThread> thread_;
+};
+
+}  // namespace foresail

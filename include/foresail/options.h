@@ -1,0 +1,52 @@
+// Everything that decides how a model is loaded and served. Defaults are what a first user wants.
+// Plain values, read once at construction.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace foresail {
+
+enum class SpeculativeAlgorithm { kNone, kMtp, kEagle3, kNgram };
+
+struct SpeculativeOptions {
+  SpeculativeAlgorithm algorithm = SpeculativeAlgorithm::kNone;
+  std::string draft_model_path = {};  // EAGLE-3
+  int steps = 3;                      // drafts per iteration
+  std::optional<double> simulate_accept_length = {};
+};
+
+// "MTP", "NEXTN", "EAGLE3", "NGRAM", "NONE", any case. Throws Error{kUsage} naming the choices.
+SpeculativeAlgorithm parse_speculative_algorithm(const std::string& name);
+
+struct ModelOptions {
+  std::string model_path;
+  std::string load_format = "auto";     // auto: the checkpoint; dummy: random weights
+  std::string dtype = "bf16";           // bf16 or f32: weights and matrix inputs
+  std::string kv_cache_dtype = "auto";  // auto: as dtype
+  std::string device = "cpu";           // cpu or ref (the slow float64 oracle)
+  std::string cpu_isa = "auto";
+  std::string attention_path = "auto";  // auto, absorbed, expanded
+  int threads = 0;                      // 0: all cores
+  int page_size = 64;                   // tokens
+  int64_t context_length = 0;           // tokens; 0: what the model allows, at most 8192
+  int slot_count = 1;                   // requests at once
+  int64_t max_total_tokens = 0;         // in the cache; 0: slot_count full contexts, at most 8
+  uint64_t seed = 0;
+  SpeculativeOptions speculative;
+};
+
+struct EngineOptions : ModelOptions {
+  int max_running_requests = 16;
+  int64_t chunked_prefill_size = 2048;  // tokens of one prefill pass
+  bool disable_radix_cache = false;
+  // Plans a step before the results of the one before are known, as a device that is never waited
+  // for needs it. Output is the same; on the CPU it costs a wasted row whenever a request ends.
+  bool late_results = false;
+  // Tests. A seed shuffles every scheduling choice that must not matter.
+  uint64_t seed_schedule = 0;
+  int retract_every = 0;  // steps between forced retractions; 0: none
+};
+
+}  // namespace foresail

@@ -1,0 +1,81 @@
+// What comes back: events of one request, its figures, and those of the engine. Plain values.
+// Any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace foresail {
+
+enum class FinishReason { kLength, kEndToken, kStopString, kAborted, kFailed };
+
+// "length", "stop", "abort" or "error".
+constexpr std::string_view finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAborted:
+      return "abort";
+    case FinishReason::kFailed:
+      return "error";
+    default:
+      return "stop";
+  }
+}
+
+// One committed token. The last event of a request, and only that one, has `finish`.
+struct Event {
+  int32_t token = -1;       // -1: the request ended without one (aborted, failed)
+  bool from_draft = false;  // proposed and accepted, not drawn by the target alone
+  std::string text;         // what became certain with this token; may be empty
+  std::optional<FinishReason> finish;
+};
+
+struct GenerationStats {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
+  int64_t output_tokens = 0;
+  FinishReason finish = FinishReason::kLength;
+  double ttft_s = 0.0;     // from submission to the first token
+  double prefill_s = 0.0;  // from admission to the first token
+  double decode_s = 0.0;   // after the first token
+  int64_t verify_passes = 0;
+  int64_t drafted = 0;
+  int64_t accepted = 0;
+  std::vector<int64_t> drafted_at;  // [draft position]
+  std::vector<int64_t> accepted_at;
+
+  // 1 + accepted drafts / verify passes.
+  double accept_length() const {
+    return verify_passes == 0
+               ? 1.0
+               : 1.0 + static_cast<double>(accepted) / static_cast<double>(verify_passes);
+  }
+};
+
+struct EngineStats {
+  int64_t waiting = 0;
+  int64_t running = 0;
+  int64_t submitted = 0;
+  int64_t finished = 0;
+  int64_t aborted = 0;
+  int64_t failed = 0;
+  int64_t retractions = 0;
+  int64_t steps = 0;
+  int64_t output_tokens = 0;
+  int64_t verify_passes = 0;
+  int64_t drafted = 0;
+  int64_t accepted = 0;
+  int64_t prompt_tokens = 0;  // of admitted requests
+  int64_t cached_tokens = 0;
+  int64_t pages_free = 0;
+  int64_t pages_cached = 0;
+  int64_t pages_owned = 0;  // by running requests
+  int64_t pages_in_flight = 0;
+  int64_t pages_total = 0;
+};
+
+}  // namespace foresail

@@ -1,0 +1,36 @@
+// The one place where a token enters a request's output: stop rules, limits, text and counters
+// hang here. One object per request; a run of accepted tokens is a loop over it.
+// Owner: whoever runs the request. Thread rule: one caller.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "engine/stop_matcher.h"
+#include "foresail/output.h"
+#include "foresail/request.h"
+#include "text/detokenizer.h"
+
+namespace foresail {
+
+class Commit {
+ public:
+  // `end_ids` and `tokenizer` outlive the object; tokenizer may be null: then there is no text.
+  Commit(const Request& request, std::span<const int64_t> end_ids, const Tokenizer* tokenizer);
+
+  // After an event with `finish` nothing more may be committed.
+  Event operator()(int32_t token, bool from_draft, GenerationStats& stats);
+
+ private:
+  Event finish(Event event, FinishReason reason, GenerationStats& stats);
+
+  int64_t max_tokens_;
+  std::span<const int64_t> end_ids_;  // empty when the end token is to be ignored
+  StopMatcher stops_;
+  std::unique_ptr<Detokenizer> detokenizer_;
+};
+
+// Counters of one verify pass.
+void count_verify_pass(GenerationStats& stats, int drafted, int accepted);
+
+}  // namespace foresail

@@ -1,0 +1,206 @@
+#include "engine/engine_loop.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "engine/validate_request.h"
+
+namespace foresail {
+namespace {
+
+SchedulerConfig scheduler_config(LoadedModel& model, const EngineOptions& options) {
+  const bool pairs = model.drafter() != nullptr && model.drafter()->has_cache();
+  SchedulerConfig config;
+  config.cache.capacity = {
+      .pool_pages = Pages{model.page_count()},
+      .page_size = PageSize(model.options().page_size),
+      .max_context_len = Tokens{model.context_length()},
+      .max_draft_len = model.drafter() == nullptr ? 0 : options.speculative.steps};
+  config.cache.slots = options.max_running_requests;
+  config.cache.prefix_keys = options.disable_radix_cache ? PrefixKeys::kOff
+                             : pairs                     ? PrefixKeys::kPairs
+                                                         : PrefixKeys::kTokens;
+  config.chunk_tokens = Tokens{options.chunked_prefill_size};
+  config.step_tokens = Tokens{std::max<int64_t>(8192, options.chunked_prefill_size)};
+  config.schedule_seed = options.seed_schedule;
+  config.retract_every = options.retract_every;
+  return config;
+}
+
+double seconds(std::chrono::steady_clock::duration elapsed) {
+  return std::chrono::duration<double>(elapsed).count();
+}
+
+}  // namespace
+
+EngineLoop::EngineLoop(LoadedModel& model, const Tokenizer* tokenizer, const EngineOptions& options)
+    : model_(model),
+      tokenizer_(tokenizer),
+      late_results_(options.late_results),
+      scheduler_(scheduler_config(model, options)),
+      executor_(model.iteration(), options.max_running_requests,
+                scheduler_.capacity().table_columns()) {
+  draft_len_ = scheduler_.capacity().max_draft_len();
+}
+
+Result<PreparedRequest> EngineLoop::prepare(Request request) const {
+  Result<std::vector<int32_t>> prompt =
+      validate_request(request, tokenizer_, model_.config().vocab_size);
+  if (!prompt) return tl::unexpected(prompt.error());
+  const Tokens prompt_len{static_cast<int64_t>(prompt->size())};
+  const Result<Pages> fits = scheduler_.capacity().fits(prompt_len, Tokens{request.max_tokens});
+  if (!fits) return tl::unexpected(fits.error());
+  return PreparedRequest{std::move(request), std::move(*prompt)};
+}
+
+RequestId EngineLoop::submit(PreparedRequest prepared, EventSink sink) {
+  const Request& request = prepared.request;
+  const Result<RequestId> id =
+      scheduler_.submit({.prompt = prepared.prompt,
+                         .max_new_tokens = Tokens{request.max_tokens},
+                         .priority = request.priority,
+                         .cache_salt = request.cache_salt,
+                         .max_draft_len = request.speculative_steps.value_or(INT32_MAX)});
+  FORESAIL_CHECK(id.has_value(), "a prepared request was refused: {}", id.error().message);
+  Commit commit(request, model_.config().eos_ids, tokenizer_);
+  auto running = std::make_unique<Running>(
+      Running{std::move(prepared), std::move(sink), std::move(commit)});
+  running->tokens = running->prepared.prompt;
+  running->stats.prompt_tokens = static_cast<int64_t>(running->tokens.size());
+  running->submitted = Clock::now();
+  running_.emplace(*id, std::move(running));
+  return *id;
+}
+
+bool EngineLoop::abort(RequestId id) {
+  if (!scheduler_.abort(id)) return false;
+  end_without_token(id, FinishReason::kAborted);
+  return true;
+}
+
+bool EngineLoop::step() {
+  if (scheduler_.idle()) return false;
+  StepPlan plan = scheduler_.plan_step(draft_len_);
+  start(plan);
+  if (late_results_) settle();
+  if (!plan.empty()) {
+    StepOutcome outcome = executor_.run(plan);
+    in_flight_ = std::make_unique<InFlight>(InFlight{std::move(plan), std::move(outcome)});
+  }
+  if (!late_results_) settle();
+  return true;
+}
+
+// A request that is admitted has no step under way, so its committed tokens are its whole history.
+void EngineLoop::start(const StepPlan& plan) {
+  for (const Admission& admission : plan.admitted) {
+    Running& running = *find(admission.request);
+    executor_.start(admission.slot, slot_state(running));
+    if (admission.resumed) continue;
+    running.admitted = Clock::now();
+    running.stats.cached_tokens = admission.reused.value;
+  }
+}
+
+RequestState EngineLoop::slot_state(const Running& running) const {
+  const Request& request = running.prepared.request;
+  const std::vector<int64_t>& end_ids = model_.config().eos_ids;
+  RequestState state;
+  state.tokens = running.tokens;
+  state.prompt_len = static_cast<int64_t>(running.prepared.prompt.size());
+  state.sampling = request.sampling;
+  for (int64_t i = 0; i < static_cast<int64_t>(state.tokens.size()); ++i) {
+    if (i < state.prompt_len)
+      state.counts.add_prompt(state.tokens[i]);
+    else
+      state.counts.add_output(state.tokens[i]);
+  }
+  state.blocked.assign(end_ids.begin(), end_ids.end());
+  state.blocked_until = state.prompt_len + request.min_tokens;
+  return state;
+}
+
+void EngineLoop::settle() {
+  if (!in_flight_) return;
+  const std::unique_ptr<InFlight> done = std::move(in_flight_);
+  StepResult result{.step = done->plan.step, .failed = done->outcome.failed};
+  for (const StepOutcome::Row& row : done->outcome.rows)
+    result.rows.push_back(commit(row, result.tokens));
+  scheduler_.complete(result);
+  if (result.failed) fail_all(done->plan);
+}
+
+RowResult EngineLoop::commit(const StepOutcome::Row& row, std::vector<int32_t>& tokens) {
+  RowResult result{.slot = row.slot};
+  Running* running = find(row.request);
+  if (running == nullptr) return result;  // ended while the step ran
+  GenerationStats& stats = running->stats;
+  const int accepted = row.result.accepted;
+  if (row.verified) {
+    count_verify_pass(stats, row.result.drafted, accepted);
+    ++totals_.verify_passes;
+    totals_.drafted += row.result.drafted;
+    totals_.accepted += accepted;
+  }
+  const Clock::time_point now = Clock::now();
+  if (stats.output_tokens == 0) {
+    running->first_token = now;
+    stats.ttft_s = seconds(now - running->submitted);
+    stats.prefill_s = seconds(now - running->admitted);
+  }
+  stats.decode_s = seconds(now - running->first_token);
+  for (const int32_t token : row.result.new_tokens) {
+    const Event event = running->commit(token, result.accept_len < accepted, stats);
+    running->tokens.push_back(token);
+    tokens.push_back(token);
+    ++result.accept_len;
+    result.finished = event.finish.has_value();
+    running->sink(event, stats);
+    if (result.finished) break;
+  }
+  if (result.finished) running_.erase(row.request);
+  return result;
+}
+
+void EngineLoop::fail_all(const StepPlan& plan) {
+  for (const PrefillChunk& chunk : plan.prefill)
+    end_without_token(chunk.request, FinishReason::kFailed);
+  for (const DecodeRow& row : plan.decode) end_without_token(row.request, FinishReason::kFailed);
+}
+
+void EngineLoop::end_without_token(RequestId id, FinishReason reason) {
+  Running* running = find(id);
+  if (running == nullptr) return;
+  running->stats.finish = reason;
+  running->sink({.finish = reason}, running->stats);
+  running_.erase(id);
+}
+
+EngineLoop::Running* EngineLoop::find(RequestId id) {
+  const auto it = running_.find(id);
+  return it == running_.end() ? nullptr : it->second.get();
+}
+
+EngineStats EngineLoop::stats() const {
+  const SchedulerStats scheduler = scheduler_.stats();
+  EngineStats stats = totals_;
+  stats.waiting = scheduler.waiting;
+  stats.running = scheduler.running;
+  stats.submitted = scheduler.submitted;
+  stats.finished = scheduler.finished;
+  stats.aborted = scheduler.aborted;
+  stats.failed = scheduler.failed;
+  stats.retractions = scheduler.retractions;
+  stats.steps = scheduler.steps;
+  stats.output_tokens = scheduler.committed.value;
+  stats.prompt_tokens = scheduler.prefix_queried.value;
+  stats.cached_tokens = scheduler.prefix_hit.value;
+  stats.pages_free = scheduler.pages.free.value;
+  stats.pages_cached = scheduler.pages.cached.value;
+  stats.pages_owned = scheduler.pages.owned.value;
+  stats.pages_in_flight = scheduler.pages.in_flight.value;
+  stats.pages_total = scheduler.pages.total.value;
+  return stats;
+}
+
+}  // namespace foresail

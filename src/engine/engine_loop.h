@@ -1,0 +1,79 @@
+// The serving loop: many requests through plan -> run -> commit, one step per call.
+// Owner: the public Engine, a command or a test; the model outlives it.
+// Thread rule: prepare() from any thread, all else from the engine thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+
+#include "engine/commit.h"
+#include "engine/loaded_model.h"
+#include "engine/step_executor.h"
+#include "scheduler/scheduler.h"
+
+namespace foresail {
+
+// Checked and tokenised: it fits, and nothing in it can fail later.
+struct PreparedRequest {
+  Request request;
+  std::vector<int32_t> prompt;
+};
+
+// Receives every event of one request, with its figures so far; complete with the last event.
+using EventSink = std::function<void(const Event&, const GenerationStats&)>;
+
+class EngineLoop {
+ public:
+  // tokenizer may be null: then requests come and go as token ids. The model was loaded with at
+  // least as many slots and draft steps. Throws Error{kUsage}.
+  EngineLoop(LoadedModel& model, const Tokenizer* tokenizer, const EngineOptions& options);
+
+  Result<PreparedRequest> prepare(Request request) const;
+  RequestId submit(PreparedRequest prepared, EventSink sink);
+  // False when it has ended already. Its last event says so before this returns.
+  bool abort(RequestId id);
+
+  // False when there was nothing to do.
+  bool step();
+  bool idle() const { return scheduler_.idle(); }
+
+  EngineStats stats() const;
+  const Scheduler& scheduler() const { return scheduler_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Running {
+    PreparedRequest prepared;
+    EventSink sink;
+    Commit commit;
+    std::vector<int32_t> tokens;  // prompt and committed output
+    GenerationStats stats;
+    Clock::time_point submitted, admitted, first_token;
+  };
+  struct InFlight {
+    StepPlan plan;
+    StepOutcome outcome;
+  };
+
+  void start(const StepPlan& plan);
+  void settle();
+  RowResult commit(const StepOutcome::Row& row, std::vector<int32_t>& tokens);
+  void fail_all(const StepPlan& plan);
+  void end_without_token(RequestId id, FinishReason reason);
+  Running* find(RequestId id);
+  RequestState slot_state(const Running& running) const;
+
+  LoadedModel& model_;
+  const Tokenizer* tokenizer_;
+  bool late_results_;
+  int32_t draft_len_;
+  Scheduler scheduler_;
+  StepExecutor executor_;
+  std::unordered_map<RequestId, std::unique_ptr<Running>> running_;
+  std::unique_ptr<InFlight> in_flight_;
+  EngineStats totals_;
+};
+
+}  // namespace foresail

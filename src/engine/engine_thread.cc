@@ -1,0 +1,173 @@
+#include "engine/engine_thread.h"
+
+#include <algorithm>
+#include <filesystem>
+
+namespace foresail {
+namespace {
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model_path) {
+  const std::filesystem::path folder(model_path);
+  const bool present = std::filesystem::exists(folder / "tokenizer.json") ||
+                       std::filesystem::exists(folder / "tiktoken.model");
+  return present ? Tokenizer::load(folder) : nullptr;
+}
+
+ModelOptions with_slots(const EngineOptions& options) {
+  ModelOptions model = options;
+  model.slot_count = options.max_running_requests;
+  return model;
+}
+
+}  // namespace
+
+void StreamState::push(const Event& event, const GenerationStats& figures) {
+  const std::lock_guard lock(mutex);
+  events.push_back(event);
+  stats = figures;
+  closed = event.finish.has_value();
+  changed.notify_all();
+}
+
+bool EngineInbox::submit(std::vector<Arrival> arrivals) {
+  const std::lock_guard lock(mutex_);
+  if (refuses_) return false;
+  open_ += static_cast<int64_t>(arrivals.size());
+  for (Arrival& arrival : arrivals) content_.arrivals.push_back(std::move(arrival));
+  changed_.notify_one();
+  return true;
+}
+
+void EngineInbox::cancel(std::shared_ptr<StreamState> stream) {
+  const std::lock_guard lock(mutex_);
+  content_.cancellations.push_back(std::move(stream));
+  changed_.notify_one();
+}
+
+void EngineInbox::refuse_new() {
+  const std::lock_guard lock(mutex_);
+  refuses_ = true;
+}
+
+void EngineInbox::abort_all() {
+  const std::lock_guard lock(mutex_);
+  content_.abort_all = true;
+  changed_.notify_one();
+}
+
+void EngineInbox::stop() {
+  const std::lock_guard lock(mutex_);
+  refuses_ = true;
+  content_.stop = true;
+  changed_.notify_one();
+}
+
+EngineInbox::Content EngineInbox::take(bool wait) {
+  std::unique_lock lock(mutex_);
+  const auto something = [&] {
+    return !content_.arrivals.empty() || !content_.cancellations.empty() || content_.abort_all ||
+           content_.stop;
+  };
+  if (wait) changed_.wait(lock, something);
+  return std::exchange(content_, {});
+}
+
+void EngineInbox::note_ended(int64_t count) {
+  const std::lock_guard lock(mutex_);
+  open_ -= count;
+  if (open_ == 0) all_ended_.notify_all();
+}
+
+bool EngineInbox::wait_all_ended(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  return all_ended_.wait_for(lock, timeout, [&] { return open_ == 0; });
+}
+
+EngineThread::EngineThread(EngineOptions options)
+    : tokenizer_(load_tokenizer(options.model_path)),
+      model_(with_slots(options)),
+      loop_(model_, tokenizer_.get(), options),
+      stats_(loop_.stats()),
+      thread_([this] { run(); }) {}
+
+EngineThread::~EngineThread() {
+  inbox_->stop();
+  thread_.join();
+}
+
+std::vector<SubmitResult> EngineThread::submit(std::vector<Request> requests) {
+  std::vector<SubmitResult> results;
+  std::vector<EngineInbox::Arrival> arrivals;
+  for (Request& request : requests) {
+    Result<PreparedRequest> prepared = loop_.prepare(std::move(request));
+    if (!prepared) {
+      results.push_back(RequestError{prepared.error().message, prepared.error().param});
+      continue;
+    }
+    auto state = std::make_shared<StreamState>();
+    state->inbox = inbox_;
+    arrivals.push_back({std::move(*prepared), state});
+    results.push_back(Stream(std::move(state)));
+  }
+  if (inbox_->submit(std::move(arrivals))) return results;
+  for (SubmitResult& result : results)
+    if (result) result = RequestError{"the engine is shutting down", ""};
+  return results;
+}
+
+EngineStats EngineThread::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void EngineThread::drain(std::chrono::milliseconds timeout) {
+  inbox_->refuse_new();
+  if (inbox_->wait_all_ended(timeout)) return;
+  inbox_->abort_all();
+  inbox_->wait_all_ended(std::chrono::hours(1));
+}
+
+void EngineThread::run() {
+  while (handle(inbox_->take(loop_.idle()))) {
+    loop_.step();
+    publish();
+  }
+  abort_all();
+  while (loop_.step()) {
+  }
+  publish();
+}
+
+// False when the thread is to end.
+bool EngineThread::handle(EngineInbox::Content content) {
+  for (EngineInbox::Arrival& arrival : content.arrivals) {
+    StreamState* const key = arrival.stream.get();
+    const RequestId id = loop_.submit(
+        std::move(arrival.prepared),
+        [this, stream = std::move(arrival.stream)](const Event& event, const GenerationStats& figures) {
+          if (event.finish) newly_ended_ += static_cast<int64_t>(running_.erase(stream.get()));
+          stream->push(event, figures);
+        });
+    running_.emplace(key, id);
+  }
+  for (const std::shared_ptr<StreamState>& stream : content.cancellations) {
+    const auto found = running_.find(stream.get());
+    if (found != running_.end()) loop_.abort(found->second);
+  }
+  if (content.abort_all) abort_all();
+  return !content.stop;
+}
+
+void EngineThread::abort_all() {
+  while (!running_.empty()) loop_.abort(running_.begin()->second);
+}
+
+void EngineThread::publish() {
+  {
+    const std::lock_guard lock(mutex_);
+    stats_ = loop_.stats();
+  }
+  inbox_->note_ended(std::exchange(newly_ended_, 0));
+}
+
+}  // namespace foresail

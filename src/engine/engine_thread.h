@@ -1,0 +1,99 @@
+// What stands behind the public Engine: the loop on a thread of its own, an inbox in front of it,
+// a queue of events behind every request.
+// Owner: Engine. Thread rule: public members from any thread.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <unordered_set>
+
+#include "engine/engine_loop.h"
+#include "foresail/engine.h"
+
+namespace foresail {
+
+class EngineThread;
+
+// The queue between the engine thread and the reader of one request.
+struct StreamState {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Event> events;
+  GenerationStats stats;
+  bool closed = false;  // the last event is in the queue
+  // Of the reader: set by cancel(), seen by the engine thread before its next step.
+  bool cancelled = false;
+  std::weak_ptr<class EngineInbox> inbox;
+
+  void push(const Event& event, const GenerationStats& figures);
+};
+
+// What callers leave for the engine thread. Outlives the engine for as long as a stream holds it.
+class EngineInbox {
+ public:
+  struct Arrival {
+    PreparedRequest prepared;
+    std::shared_ptr<StreamState> stream;
+  };
+  struct Content {
+    std::vector<Arrival> arrivals;
+    std::vector<std::shared_ptr<StreamState>> cancellations;
+    bool abort_all = false;
+    bool stop = false;
+  };
+
+  // False when the engine is draining or gone.
+  bool submit(std::vector<Arrival> arrivals);
+  void cancel(std::shared_ptr<StreamState> stream);
+  void refuse_new();
+  void abort_all();
+  void stop();
+  // Everything that has come in. Waits for something when `wait`.
+  Content take(bool wait);
+  // Of the requests that were accepted, so many more have ended.
+  void note_ended(int64_t count);
+  // False when some have not ended by then.
+  bool wait_all_ended(std::chrono::milliseconds timeout);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::condition_variable all_ended_;
+  Content content_;
+  int64_t open_ = 0;  // accepted and not ended
+  bool refuses_ = false;
+};
+
+class EngineThread {
+ public:
+  explicit EngineThread(EngineOptions options);
+  ~EngineThread();
+
+  std::vector<SubmitResult> submit(std::vector<Request> requests);
+  EngineStats stats() const;
+  void drain(std::chrono::milliseconds timeout);
+  const Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  int64_t max_total_len() const { return loop_.scheduler().capacity().max_total_len().value; }
+
+ private:
+  void run();
+  bool handle(EngineInbox::Content content);
+  void abort_all();
+  void publish();
+
+  std::unique_ptr<Tokenizer> tokenizer_;  // null: none in the model folder
+  LoadedModel model_;
+  EngineLoop loop_;
+  std::shared_ptr<EngineInbox> inbox_ = std::make_shared<EngineInbox>();
+  std::unordered_map<StreamState*, RequestId> running_;  // engine thread only
+
+  int64_t newly_ended_ = 0;                              // likewise
+
+  mutable std::mutex mutex_;
+  EngineStats stats_;
+  std::thread thread_;
+};
+
+}  // namespace foresail

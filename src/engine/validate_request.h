@@ -1,0 +1,17 @@
+// Whether a request makes sense at all, whatever else is running. Pure.
+// Any thread.
+#pragma once
+
+#include <vector>
+
+#include "base/result.h"
+#include "foresail/request.h"
+#include "text/tokenizer.h"
+
+namespace foresail {
+
+// The prompt as token ids, or which field is wrong and why. tokenizer may be null.
+Result<std::vector<int32_t>> validate_request(const Request& request, const Tokenizer* tokenizer,
+                                              int64_t vocab_size);
+
+}  // namespace foresail
