@@ -54,6 +54,13 @@ void write_tensors(const std::string& path, const std::vector<NamedTensor>& tens
   writer.close();
 }
 
+// What is evaluated is the model, not the rounding of its cache; --kv-cache-dtype brings that back.
+std::shared_ptr<EvalFlags> eval_flags() {
+  auto flags = std::make_shared<EvalFlags>();
+  flags->model.options.kv_cache_dtype = "f32";
+  return flags;
+}
+
 void add_ids(CLI::App& command, EvalFlags& flags) {
   command.add_option("--input-ids", flags.input_ids, "token ids, \"1,2,3\"");
   command.add_option("--input-ids-file", flags.input_ids_file, "file with token ids");
@@ -61,7 +68,7 @@ void add_ids(CLI::App& command, EvalFlags& flags) {
 }
 
 void add_logits(CLI::App& eval) {
-  auto flags = std::make_shared<EvalFlags>();
+  auto flags = eval_flags();
   CLI::App* command = eval.add_subcommand("logits", "Write logits [T, V] and the last position's residual states as safetensors");
   add_model_flags(*command, flags->model, false);
   add_ids(*command, *flags);
@@ -75,7 +82,7 @@ void add_logits(CLI::App& eval) {
 }
 
 void add_perplexity(CLI::App& eval) {
-  auto flags = std::make_shared<EvalFlags>();
+  auto flags = eval_flags();
   CLI::App* command = eval.add_subcommand("perplexity", "Bits per byte and perplexity of a text");
   add_model_flags(*command, flags->model, false);
   command->add_option("--text-file", flags->text_file, "UTF-8 text")->required();
@@ -96,7 +103,7 @@ void add_perplexity(CLI::App& eval) {
 }
 
 void add_drafts(CLI::App& eval) {
-  auto flags = std::make_shared<EvalFlags>();
+  auto flags = eval_flags();
   CLI::App* command = eval.add_subcommand("drafts", "Write the drafter's logits, states and tokens for chained greedy steps");
   flags->model.speculative_algorithm = "MTP";
   add_model_flags(*command, flags->model, true);

@@ -184,6 +184,11 @@ def matrix():
             "bos_token": "<s>", "eos_token": "</s>", **EXTRAS[extra]}
 
 
+def write_goldens(folder, contexts, cases):
+    text = json.dumps({"contexts": contexts, "cases": cases}, ensure_ascii=False, indent=0)
+    (folder / "goldens.json").write_text(text, encoding="utf-8")
+
+
 def main():
     source_dir, out_dir = map(pathlib.Path, sys.argv[1:3])
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -196,8 +201,8 @@ def main():
             result = render(source, context)
             kind = "error" if "error" in result else "mutable" if result.get("mutable") else "output"
             counts[(path.name, kind)] = counts.get((path.name, kind), 0) + 1
-            goldens.append({"template": path.name, "case": case, "context": context, **result})
-    (out_dir / "goldens.json").write_text(json.dumps(goldens, ensure_ascii=False), encoding="utf-8")
+            goldens.append({"template": path.name, "case": case, **result})
+    write_goldens(out_dir, dict(matrix()), goldens)
     for (name, kind), count in sorted(counts.items()):
         print(f"{name:50} {kind:8} {count}")
     print(f"{len(goldens)} cases")

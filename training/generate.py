@@ -124,7 +124,7 @@ def main():
     p.add_argument("--text", help="write training text for the heads to this file")
     p.add_argument("--samples", help="write sample continuations of the prompts to this JSONL file")
     p.add_argument("--prompts", default="training/prompts/held_out.jsonl")
-    p.add_argument("--rows", type=int, default=2048)
+    p.add_argument("--rows", type=int, default=1024)
     p.add_argument("--batches", type=int, default=4)
     p.add_argument("--length", type=int, default=1024)
     p.add_argument("--seed", type=int, default=11)

@@ -68,7 +68,7 @@ def main():
     started = time.time()
     config = json.loads(Path(args.config).read_text())
     recipe, work = config["heads"], Path(args.work)
-    steps = args.steps or recipe["steps"]
+    steps = args.steps or recipe["steps"][args.head]
     work.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     compiled = device == "cuda"
@@ -109,7 +109,7 @@ def main():
     sums = torch.zeros(2, len(weights), device=device)
     print(f"{args.head}: {sum(p.numel() for p in head.parameters()):,} parameters, "
           f"{text.numel():,} written tokens, steps {first}..{steps}", flush=True)
-    step = first
+    step = logged = first
     while step < steps and time.time() - started < args.max_minutes * 60:
         g = torch.Generator().manual_seed(recipe["seed"] * 1_000_003 + step)
         pick = torch.randint(len(text), (recipe["written_rows"],), generator=g).to(device)
@@ -128,7 +128,7 @@ def main():
             moe.balance(recipe["balance_rate"])
         step += 1
         if step % recipe["log_every"] == 0 or step == steps:
-            n = step % recipe["log_every"] or recipe["log_every"]
+            n, logged = step - logged, step
             entry = {"step": step, "tokens": step * recipe["rows"] * length,
                      "loss": [round(x, 4) for x in (sums[0] / n).tolist()],
                      "agree": [round(x, 4) for x in (sums[1] / n).tolist()]}

@@ -78,7 +78,7 @@ def main():
     clock, per_step = None, recipe["rows"] * recipe["length"]
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {batches.windows:,} windows, "
           f"{batches.steps_per_epoch:,} steps an epoch, steps {first}..{steps}", flush=True)
-    step = first
+    step = logged = first
     while step < steps and time.time() - started < args.max_minutes * 60:
         loss = train_losses(batches(step)).mean()
         loss.backward()
@@ -92,8 +92,9 @@ def main():
             clock, clock_step = time.time(), step
         if step % recipe["log_every"] == 0 or step == steps:
             entry = {"step": step, "tokens": step * per_step,
-                     "loss": round(total.item() / (step % recipe["log_every"] or recipe["log_every"]), 4)}
+                     "loss": round(total.item() / (step - logged), 4)}
             total.zero_()
+            logged = step
             if clock and step > clock_step:
                 entry["tokens_per_s"] = int((step - clock_step) * per_step / (time.time() - clock))
             if step % recipe["eval_every"] == 0 or step == steps:

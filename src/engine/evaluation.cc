@@ -12,14 +12,15 @@ namespace foresail {
 namespace {
 
 constexpr int64_t kDefaultWindow = 2048;
-constexpr int64_t kChunkRows = 512;  // bounds the logits held at once
+// Bounds the logits held at once, and keeps every pass below the size from which activations are
+// rounded (model/pass.h): what is measured is the model.
+constexpr int64_t kChunkRows = 128;
 
 AttentionPath choose_path(const LoadedModel& model, const std::string& path, int64_t rows, int64_t keys) {
   if (path == "absorbed") return AttentionPath::kAbsorbed;
   if (path == "expanded") return AttentionPath::kExpanded;
   if (path != "auto") throw_error(ErrorCode::kUsage, "--attention-path {} is unknown: choose auto, absorbed or expanded", path);
-  const ModelConfig& config = model.config();
-  return cheaper_path({config.head_count, config.nope_dim, config.rope_dim, config.value_dim, config.kv_lora_rank}, rows, keys);
+  return cheaper_path(model.config(), rows, keys);
 }
 
 // One pass over positions [begin, begin + ids.size()) of slot 0 with logits for every row.
@@ -80,7 +81,7 @@ std::vector<NamedTensor> evaluate_logits(LoadedModel& model, std::span<const int
     const bool is_last = begin + rows == token_count;
     for (int layer = 0; is_last && layer <= layer_count; ++layer) {
       states.emplace_back(rows * config.hidden_dim);
-      captures.push_back({layer, {states.back().data(), DType::kF32, rows, config.hidden_dim, config.hidden_dim}});
+      captures.push_back({layer == layer_count ? HiddenCapture::kAfterFinalNorm : layer, {states.back().data(), DType::kF32, rows, config.hidden_dim, config.hidden_dim}});
     }
     const MlaModel::Output output = pass.run(ids.subspan(begin, rows), begin, choose_path(model, path, rows, begin + rows), captures);
     const auto* logits = static_cast<const float*>(output.logits.data);

@@ -12,10 +12,6 @@ namespace {
 
 constexpr int64_t kChunkRows = 2048;  // as in generation
 
-AttentionDims dims_of(const ModelConfig& config) {
-  return {config.head_count, config.nope_dim, config.rope_dim, config.value_dim, config.kv_lora_rank};
-}
-
 // Parameters of the matrices around attention in one layer, as the absorbed form reads them.
 double attention_parameters(const ModelConfig& c) {
   const double query = c.q_lora_rank == 0 ? static_cast<double>(c.hidden_dim * c.query_dim())
@@ -75,7 +71,7 @@ void LatencyBench::pass(int64_t rows, int64_t depth, bool is_prefill, uint64_t d
     }
     const int64_t kv_end = depth + begin + count;
     const SequenceRows sequence{0, static_cast<int32_t>(count), static_cast<int32_t>(kv_end), page_table_.data()};
-    const AttentionPath path = is_prefill ? cheaper_path(dims_of(model_.config()), count, kv_end) : AttentionPath::kAbsorbed;
+    const AttentionPath path = is_prefill ? cheaper_path(model_.config(), count, kv_end) : AttentionPath::kAbsorbed;
     model_.model().forward({tokens, positions, slots, {&sequence, 1}, logit_rows, {}, path}, model_.store().layers());
   }
 }
@@ -94,7 +90,7 @@ PassTime LatencyBench::time_pass(int64_t rows, int64_t depth, bool is_prefill, i
   PassTime result{.rows = rows, .depth = depth, .median_s = times[times.size() / 2], .fastest_s = times[0], .runs = runs};
   const double kv_row_bytes = static_cast<double>(config.latent_row_dim() * static_cast<int64_t>(size_bytes(model_.store().layers()[0].dtype)));
   result.bytes = pass_weight_bytes(config, rows, element_bytes) + static_cast<double>(depth + rows) * kv_row_bytes * static_cast<double>(config.layer_count);
-  const AttentionPath path = is_prefill ? cheaper_path(dims_of(config), rows, depth + rows) : AttentionPath::kAbsorbed;
+  const AttentionPath path = is_prefill ? cheaper_path(config, rows, depth + rows) : AttentionPath::kAbsorbed;
   result.operations = pass_operations(config, rows, depth, is_prefill ? 1 : rows, path);
   return result;
 }

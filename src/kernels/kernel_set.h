@@ -109,13 +109,17 @@ struct ExpandedKeys {
   const float* value = nullptr;   // [keys, nh, v]
   int64_t key_count = 0;
   int rope_dim = 0;               // r
+  bool exact = false;             // f32 products also in a bf16 set
 };
 
 class KernelSet {
  public:
   virtual ~KernelSet() = default;
   virtual std::string_view name() const = 0;  // "ref", "cpu-avx512bf16", ...
-  // Type of every GEMM input (`act` below): kF32 or kBF16.
+  // Type of the weights, and of the fast GEMM inputs: kF32 or kBF16. Wherever an operation takes
+  // `act` rows it also takes kF32 rows; products are then formed in f32 without rounding the rows.
+  // That is free where weights stream from memory (few rows) and halves the speed where arithmetic
+  // is the limit (many rows).
   virtual DType act_dtype() const = 0;
 
   virtual MatrixPtr pack(const HostMatrix& weight) = 0;

@@ -169,12 +169,10 @@ DraftHead::Output Eagle3Head::forward(const DraftBatch& batch, std::span<const L
   const int64_t selected = static_cast<int64_t>(batch.selected_rows.size());
   const MatrixView picked = scratch_matrix(arena_, DType::kF32, selected, hidden_dim);
   const MatrixView normed_states = scratch_matrix(arena_, DType::kF32, selected, hidden_dim);
-  const MatrixView head_input = scratch_matrix(arena_, kernels.act_dtype(), selected, hidden_dim);
   const MatrixView logits = scratch_matrix(arena_, DType::kF32, selected, config_.draft_vocab_size);
   gather_rows(y, batch.selected_rows, picked);
   kernels.rms_norm(picked, head_norm_.data(), eps, normed_states);
-  kernels.convert(normed_states, head_input);
-  kernels.linear(head_input, own_head_ ? *own_head_ : target_.head(), nullptr, 1.0f, false, logits);
+  kernels.linear(normed_states, own_head_ ? *own_head_ : target_.head(), nullptr, 1.0f, false, logits);
   return {config_.norm_output ? normed_states : picked, logits};
 }
 

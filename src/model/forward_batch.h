@@ -11,8 +11,10 @@ namespace foresail {
 
 enum class AttentionPath { kAbsorbed, kExpanded };
 
-// Copy of the residual stream entering `layer` (layer_count: after the final norm), all rows.
+// Copy of the residual stream entering `layer`, all rows. layer_count: leaving the last layer;
+// kAfterFinalNorm: the state that the vocabulary head and MTP layers read.
 struct HiddenCapture {
+  static constexpr int kAfterFinalNorm = -1;
   int layer = 0;
   MatrixView out;  // f32 [T, H]
 };

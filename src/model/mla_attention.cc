@@ -122,7 +122,8 @@ void MlaAttention::attend_expanded(Pass& pass, const MatrixView& q, const Latent
                                   .k_rope = static_cast<float*>(k_rope.data),
                                   .value = static_cast<float*>(value.data),
                                   .key_count = keys,
-                                  .rope_dim = rope_dim_},
+                                  .rope_dim = rope_dim_,
+                                  .exact = pass.act_dtype() == DType::kF32},
                                  to, to_lse);
     };
     attend(prefix_len, rows, true, result, lse);

@@ -67,17 +67,16 @@ MlaModel::Output MlaModel::forward(const ForwardBatch& batch, std::span<const La
     capture(static_cast<int>(layer), h);
     layers_[layer].forward(pass, caches[layer], h);
   }
+  capture(static_cast<int>(layers_.size()), h);
   kernels_.rms_norm(h, final_norm_.data(), static_cast<float>(config_.rms_norm_eps), hidden);
-  capture(static_cast<int>(layers_.size()), hidden);
+  capture(HiddenCapture::kAfterFinalNorm, hidden);
 
   const int64_t logit_count = static_cast<int64_t>(batch.logit_rows.size());
   const MatrixView picked = scratch_matrix(arena_, DType::kF32, logit_count, hidden_dim);
-  const MatrixView picked_act = scratch_matrix(arena_, kernels_.act_dtype(), logit_count, hidden_dim);
   const MatrixView logits = scratch_matrix(arena_, DType::kF32, logit_count, config_.vocab_size);
   if (logit_count > 0) {
     gather_rows(hidden, batch.logit_rows, picked);
-    kernels_.convert(picked, picked_act);
-    kernels_.linear(picked_act, *head_, nullptr, static_cast<float>(config_.logit_scale), false, logits);
+    kernels_.linear(picked, *head_, nullptr, static_cast<float>(config_.logit_scale), false, logits);
   }
   return {logits, hidden};
 }

@@ -52,12 +52,10 @@ DraftHead::Output MtpHead::forward(const DraftBatch& batch, std::span<const Late
   const int64_t selected = static_cast<int64_t>(batch.selected_rows.size());
   const MatrixView picked = scratch_matrix(arena_, DType::kF32, selected, hidden_dim);
   const MatrixView states = scratch_matrix(arena_, DType::kF32, selected, hidden_dim);
-  const MatrixView states_act = scratch_matrix(arena_, kernels.act_dtype(), selected, hidden_dim);
   const MatrixView logits = scratch_matrix(arena_, DType::kF32, selected, config.vocab_size);
   gather_rows(h, batch.selected_rows, picked);
   kernels.rms_norm(picked, head_norm_.data(), eps, states);
-  kernels.convert(states, states_act);
-  kernels.linear(states_act, own_head_ ? *own_head_ : target_.head(), nullptr, 1.0f, false, logits);
+  kernels.linear(states, own_head_ ? *own_head_ : target_.head(), nullptr, 1.0f, false, logits);
   return {states, logits};
 }
 
@@ -66,8 +64,6 @@ std::vector<CacheShape> MtpHead::cache_shapes() const {
   return {{static_cast<int>(config.kv_lora_rank), static_cast<int>(config.rope_dim)}};
 }
 
-std::vector<int> MtpHead::target_layers() const {
-  return {static_cast<int>(target_.config().layer_count)};
-}
+std::vector<int> MtpHead::target_layers() const { return {HiddenCapture::kAfterFinalNorm}; }
 
 }  // namespace foresail

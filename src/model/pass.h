@@ -7,6 +7,11 @@
 
 namespace foresail {
 
+// Rows from which a pass is limited by arithmetic: beyond it GEMM inputs are rounded to bf16 (with
+// bf16 weights), below it they stay in f32, which costs nothing while weights stream from memory.
+// Only expanded passes may round: an absorbed row's bits must not depend on its pass.
+constexpr int64_t kRoundingRows = 256;
+
 struct Pass {
   KernelSet& kernels;
   Arena& arena;
@@ -19,9 +24,10 @@ struct Pass {
 
   int64_t row_count() const { return static_cast<int64_t>(positions.size()); }
   MatrixView f32(int64_t cols) { return scratch_matrix(arena, DType::kF32, row_count(), cols); }
-  MatrixView act(int64_t cols) {
-    return scratch_matrix(arena, kernels.act_dtype(), row_count(), cols);
+  DType act_dtype() const {
+    return path == AttentionPath::kExpanded && row_count() >= kRoundingRows ? kernels.act_dtype() : DType::kF32;
   }
+  MatrixView act(int64_t cols) { return scratch_matrix(arena, act_dtype(), row_count(), cols); }
 };
 
 }  // namespace foresail

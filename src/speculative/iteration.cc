@@ -53,7 +53,7 @@ int32_t Iteration::draw(RequestState& request, std::span<float> logits) {
   return token;
 }
 
-void Iteration::prefill(std::span<const PrefillRows> chunks) {
+void Iteration::prefill(std::span<const PrefillRows> chunks, std::optional<AttentionPath> path) {
   Rows rows;
   std::vector<int32_t> logit_rows;
   for (const PrefillRows& chunk : chunks) {
@@ -62,7 +62,7 @@ void Iteration::prefill(std::span<const PrefillRows> chunks) {
     if (chunk.end == static_cast<int32_t>(chunk.request->tokens.size()))
       logit_rows.push_back(static_cast<int32_t>(rows.token_ids.size()) - 1);
   }
-  const MlaModel::Output output = run_target(rows, options_.prefill_path, logit_rows);
+  const MlaModel::Output output = run_target(rows, path.value_or(options_.prefill_path), logit_rows);
   int64_t logit_row = 0;
   for (const PrefillRows& chunk : chunks) {
     RequestState& request = *chunk.request;

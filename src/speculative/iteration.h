@@ -63,7 +63,8 @@ class Iteration {
 
   // Rows of several requests in one pass. A request whose end is its token count gets its first
   // output token (appended), and with a drafter its first drafts on the next decode().
-  void prefill(std::span<const PrefillRows> chunks);
+  // path: instead of the option's.
+  void prefill(std::span<const PrefillRows> chunks, std::optional<AttentionPath> path = {});
   // Advances every request by one verify pass of its drafts, then proposes those of the next.
   std::vector<IterationResult> decode(std::span<RequestState* const> requests);
   // Proposes drafts for requests that just finished prefill.

@@ -23,8 +23,9 @@ struct Char {
 uint8_t combining_class(char32_t c) {
   if (c < kFirstChanging) return 0;
   const auto ranges = combining_ranges();
-  const auto found = std::lower_bound(ranges.begin(), ranges.end(), c,
-                                      [](const auto& range, char32_t value) { return range.last < value; });
+  const auto found =
+      std::lower_bound(ranges.begin(), ranges.end(), c,
+                       [](const auto& range, char32_t value) { return range.last < value; });
   return found != ranges.end() && found->first <= c ? found->combining_class : 0;
 }
 
@@ -37,8 +38,9 @@ void decompose(char32_t c, std::vector<Char>& out) {
     return;
   }
   const auto table = decompositions();
-  const auto found = std::lower_bound(table.begin(), table.end(), c,
-                                      [](const auto& entry, char32_t value) { return entry.from < value; });
+  const auto found =
+      std::lower_bound(table.begin(), table.end(), c,
+                       [](const auto& entry, char32_t value) { return entry.from < value; });
   if (found == table.end() || found->from != c) {
     out.push_back({c, combining_class(c)});
     return;
@@ -57,15 +59,19 @@ char32_t composed(char32_t first, char32_t second) {
   const auto before = [](const Composition& entry, const Composition& wanted) {
     return entry.first != wanted.first ? entry.first < wanted.first : entry.second < wanted.second;
   };
-  const auto found = std::lower_bound(table.begin(), table.end(), Composition{first, second, 0}, before);
+  const auto found =
+      std::lower_bound(table.begin(), table.end(), Composition{first, second, 0}, before);
   const bool exact = found != table.end() && found->first == first && found->second == second;
   return exact ? found->result : 0;
 }
 
 void sort_marks(std::vector<Char>& chars) {
   const auto is_mark = [](const Char& c) { return c.combining_class != 0; };
-  const auto by_class = [](const Char& a, const Char& b) { return a.combining_class < b.combining_class; };
-  for (auto begin = chars.begin(); (begin = std::find_if(begin, chars.end(), is_mark)) != chars.end();) {
+  const auto by_class = [](const Char& a, const Char& b) {
+    return a.combining_class < b.combining_class;
+  };
+  for (auto begin = chars.begin();
+       (begin = std::find_if(begin, chars.end(), is_mark)) != chars.end();) {
     const auto end = std::find_if_not(begin, chars.end(), is_mark);
     std::stable_sort(begin, end, by_class);
     begin = end;
@@ -92,7 +98,8 @@ std::string canonically_composed(std::string_view text) {
   int blocking_class = -1;  // of the last mark kept after the starter; -1: none stands between
   for (const Char c : chars) {
     const bool blocked = blocking_class >= static_cast<int>(c.combining_class);
-    const char32_t joined = starter == kNone || blocked ? 0 : composed(chars[starter].code_point, c.code_point);
+    const char32_t joined =
+        starter == kNone || blocked ? 0 : composed(chars[starter].code_point, c.code_point);
     if (joined != 0) {
       chars[starter].code_point = joined;
       continue;

@@ -63,8 +63,9 @@ bool CharSet::property(std::string_view name, CharSet& out) {
     return true;
   }
   if (name.empty() || name.size() > 2) return false;
-  const bool known = std::any_of(std::begin(kCategoryNames), std::end(kCategoryNames),
-                                 [&](std::string_view known_name) { return known_name.starts_with(name); });
+  const bool known =
+      std::any_of(std::begin(kCategoryNames), std::end(kCategoryNames),
+                  [&](std::string_view known_name) { return known_name.starts_with(name); });
   // "Cn" and "C" would need the gaps of the table; no tokenizer asks for them.
   if (!known || name[0] == 'C') {
     if (name != "Cc" && name != "Cf" && name != "Co") return false;
@@ -118,8 +119,9 @@ CharSet CharSet::case_folded() const {
 }
 
 bool CharSet::contains(char32_t c) const {
-  const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), c,
-                                      [](char32_t value, const auto& r) { return value < r.first; });
+  const auto after =
+      std::upper_bound(ranges_.begin(), ranges_.end(), c,
+                       [](char32_t value, const auto& r) { return value < r.first; });
   return after != ranges_.begin() && c <= std::prev(after)->last;
 }
 

@@ -20,8 +20,9 @@ Bound::Bound(std::string_view callee, const Arguments& arguments, std::initializ
                                  arguments.positional.size()));
   }
   for (size_t i = 0; i < arguments.positional.size(); ++i) values_[i] = &arguments.positional[i];
-  for (const auto& [key, value] : arguments.named) {
-    const auto it = std::find_if(names_.begin(), names_.end(), [&](const char* name) { return key == name; });
+  for (const auto& named : arguments.named) {
+    const std::string& key = named.first;
+    const auto it = std::find(names_.begin(), names_.end(), key);
     if (it == names_.end()) {
       throw JinjaError(fmt::format("{}() got an unexpected keyword argument '{}'", callee, key));
     }
@@ -29,7 +30,7 @@ Bound::Bound(std::string_view callee, const Arguments& arguments, std::initializ
     if (slot != nullptr) {
       throw JinjaError(fmt::format("{}() got multiple values for argument '{}'", callee, key));
     }
-    slot = &value;
+    slot = &named.second;
   }
 }
 

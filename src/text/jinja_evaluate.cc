@@ -102,11 +102,7 @@ Value Interpreter::item(const Expr& expr, Scope& scope) {
     if (!index.children[i]) continue;
     const Value bound = evaluate(*index.children[i], scope);
     if (bound.is(Kind::kNone)) continue;
-    if (!bound.is_integral()) {
-      // Python raises TypeError, which jinja2 turns into an undefined value.
-      if (owner.is(Kind::kUndefined)) throw_undefined(owner);
-      return undefined_value(fmt::format("{} object has no such slice", type_name(owner)));
-    }
+    if (!bound.is_integral()) throw JinjaError("slice indices must be integers or None");
     *parts[i] = bound.integer;
   }
   line_ = expr.line;
@@ -114,7 +110,7 @@ Value Interpreter::item(const Expr& expr, Scope& scope) {
   if (owner.is(Kind::kString) || owner.is(Kind::kList) || owner.is(Kind::kTuple) || owner.is(Kind::kRange)) {
     return slice(heap_, owner, bounds);
   }
-  return undefined_value(fmt::format("{} object cannot be sliced", type_name(owner)));
+  throw JinjaError(fmt::format("'{}' object cannot be sliced", type_name(owner)));
 }
 
 Arguments Interpreter::arguments(const CallArguments& source, Scope& scope) {

@@ -15,8 +15,8 @@ Filter find_number_filter(std::string_view name);
 bool is_filter(std::string_view name);
 bool is_test(std::string_view name);
 
-// "a.b.0": the item path that attribute arguments name.
-Value attribute_path(Heap& heap, Value item, const Value& path);
+// "a.b.0": the item path that attribute arguments name. `fallback` stands in for undefined steps.
+Value attribute_path(Heap& heap, Value item, const Value& path, const Value* fallback = nullptr);
 // Lower case for strings unless case_sensitive: the key that sort and unique compare.
 Value comparison_key(const Value& value, bool case_sensitive);
 

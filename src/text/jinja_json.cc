@@ -61,8 +61,7 @@ class Writer {
         out.push_back('\\');
         out.push_back(kTo[simple]);
       } else if (code < 0x20 || (style_.ensure_ascii && code > 0x7e && code < 0x10000)) {
-        if (code == 0x7f) out.push_back('\x7f');
-        else unit(code);
+        unit(code);
       } else if (style_.ensure_ascii && code >= 0x10000) {
         unit(0xd800 + ((code - 0x10000) >> 10));
         unit(0xdc00 + ((code - 0x10000) & 0x3ff));

@@ -124,6 +124,7 @@ class Lexer {
     advance(tag_bytes);
     for (size_t open = position_;; ++open) {
       open = source_.find("{%", open);
+      if (open == std::string::npos && position_ == source_.size()) return;  // jinja2 accepts this
       if (open == std::string::npos) fail("Missing end of raw directive");
       const char sign = open + 2 < source_.size() ? source_[open + 2] : ' ';
       const size_t inside = open + (sign == '-' || sign == '+' ? 3 : 2);
@@ -137,6 +138,7 @@ class Lexer {
 
   void lex_comment() {
     const size_t close = source_.find("#}", position_);
+    if (close == std::string::npos && position_ == source_.size()) return;  // jinja2 accepts this
     if (close == std::string::npos) fail("Missing end of comment tag");
     const bool has_sign =
         close > position_ && (source_[close - 1] == '-' || source_[close - 1] == '+');

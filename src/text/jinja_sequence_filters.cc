@@ -86,9 +86,7 @@ Value map(Interpreter& in, const Value& input, const Arguments& arguments) {
     const Bound args("map", arguments, {"attribute", "default"});
     for (const Value& item : iterate(heap, input).items) {
       heap.step();
-      Value value = attribute_path(heap, item, args[0]);
-      if (value.is(Kind::kUndefined) && args.has_value(1)) value = args[1];
-      out.push_back(std::move(value));
+      out.push_back(attribute_path(heap, item, args[0], args.has_value(1) ? &args[1] : nullptr));
     }
     return heap.list(std::move(out), Kind::kGenerator);
   }
@@ -238,14 +236,21 @@ Filter find_sequence_filter(std::string_view name) {
   return it == kFilters.end() ? nullptr : it->second;
 }
 
-Value attribute_path(Heap& heap, Value item, const Value& path) {
-  if (!path.is(Kind::kString)) return get_item(heap, item, path);
+Value attribute_path(Heap& heap, Value item, const Value& path, const Value* fallback) {
+  const auto step = [&](const Value& key) {
+    item = get_item(heap, item, key);
+    if (item.is(Kind::kUndefined) && fallback != nullptr) item = *fallback;
+  };
+  if (!path.is(Kind::kString)) {
+    step(path);
+    return item;
+  }
   for (const Value& part : split(heap, *path.text, Text(".", false), -1, false)) {
     const std::string& name = part.bytes();
     int64_t index = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
     const bool digits = !name.empty() && name[0] != '-' && error == std::errc() && end == name.data() + name.size();
-    item = get_item(heap, item, digits ? int_value(index) : part);
+    step(digits ? int_value(index) : part);
   }
   return item;
 }

@@ -146,7 +146,15 @@ Text map_case(const Text& text, Casing casing) {
     if (word_start && (casing == Casing::kCapitalize || casing == Casing::kTitleMethod)) wanted = Case::kTitle;
     if (word_start && casing == Casing::kTitleFilter) wanted = Case::kUpper;
     mapped.clear();
-    append_case(mapped, c.code_point, wanted);
+    const size_t after = i + c.length_bytes;
+    // Greek sigma at the end of a word.
+    if (c.code_point == 0x3a3 && wanted == Case::kLower && i > 0 &&
+        is_alphabetic(decode_utf8(body, character_before(body, i)).code_point) &&
+        (after >= body.size() || !is_alphabetic(decode_utf8(body, after).code_point))) {
+      append_utf8(mapped, 0x3c2);
+    } else {
+      append_case(mapped, c.code_point, wanted);
+    }
     while (text.runs()[run].end <= i) ++run;
     out.append(mapped, text.runs()[run].tainted);
     if (casing == Casing::kCapitalize) word_start = false;
@@ -155,7 +163,7 @@ Text map_case(const Text& text, Casing casing) {
       word_start = is_space(c.code_point) ||
                    (c.code_point < 0x80 && kWordBreaks.find(static_cast<char>(c.code_point)) != std::string_view::npos);
     }
-    i += c.length_bytes;
+    i = after;
   }
   return out;
 }

@@ -33,7 +33,7 @@ bool is_iterable(const Value& value) {
 }
 bool is_sequence(const Value& value) {
   return value.is(Kind::kList) || value.is(Kind::kTuple) || value.is(Kind::kRange) ||
-         value.is(Kind::kString) || value.is(Kind::kDict);
+         value.is(Kind::kString) || value.is(Kind::kDict) || value.is(Kind::kUndefined);
 }
 bool has_case(Interpreter& in, const Value& value, const char* method) {
   return is_truthy(call_string_method(in.heap(), text_of(in.heap(), value), method, {}));

@@ -50,8 +50,12 @@ int64_t JsonFields::integer(const char* key) const {
   return value.get<int64_t>();
 }
 
-const Json& JsonFields::array(const char* key) const { return required(key, "an array"); }
-const Json& JsonFields::object(const char* key) const { return required(key, "an object"); }
+const Json& JsonFields::array(const char* key) const {
+  return required(key, "an array");
+}
+const Json& JsonFields::object(const char* key) const {
+  return required(key, "an object");
+}
 
 bool JsonFields::flag(const char* key, bool fallback) const {
   return has(key) ? required(key, "true or false").get<bool>() : fallback;

@@ -10,7 +10,8 @@
 
 namespace foresail {
 
-// Text from an unchecked file, fit for a one-line message: short, valid UTF-8, no control characters.
+// Text from an unchecked file, fit for a one-line message: short, valid UTF-8, no control
+// characters.
 std::string shown(std::string_view text);
 
 class JsonFields {

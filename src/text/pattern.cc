@@ -57,15 +57,21 @@ class PatternCompiler {
   // Entry state of `node` followed by `next`.
   uint32_t build(const PatternNode& node, uint32_t next) {
     switch (node.kind) {
-      case Kind::kEmpty: return next;
+      case Kind::kEmpty:
+        return next;
       case Kind::kSet:
         return add({.kind = NfaState::Kind::kSet, .set = set_index(node.set), .next = next});
       case Kind::kLookAhead:
-        return add({.kind = NfaState::Kind::kLook, .set = set_index(node.set),
-                    .negative = node.negative, .passes_at_end = node.negative, .next = next});
+        return add({.kind = NfaState::Kind::kLook,
+                    .set = set_index(node.set),
+                    .negative = node.negative,
+                    .passes_at_end = node.negative,
+                    .next = next});
       case Kind::kEnd:  // of a line, as the reference engine has it
-        return add({.kind = NfaState::Kind::kLook, .set = set_index(CharSet::range('\n', '\n')),
-                    .passes_at_end = true, .next = next});
+        return add({.kind = NfaState::Kind::kLook,
+                    .set = set_index(CharSet::range('\n', '\n')),
+                    .passes_at_end = true,
+                    .next = next});
       case Kind::kSequence:
         for (auto child = node.children.rbegin(); child != node.children.rend(); ++child)
           next = build(*child, next);
@@ -78,7 +84,8 @@ class PatternCompiler {
         }
         return entry;
       }
-      case Kind::kRepeat: return build_repeat(node, next);
+      case Kind::kRepeat:
+        return build_repeat(node, next);
     }
     return next;
   }
@@ -96,7 +103,8 @@ class PatternCompiler {
       nfa_[loop] = choice(again, next);
       entry = loop;
     } else {
-      for (int i = node.min_count; i < node.max_count; ++i) entry = add(choice(build(body, entry), next));
+      for (int i = node.min_count; i < node.max_count; ++i)
+        entry = add(choice(build(body, entry), next));
     }
     for (int i = 0; i < node.min_count; ++i) entry = build(body, entry);
     return entry;
@@ -151,7 +159,8 @@ class PatternCompiler {
       const NfaState& state = nfa_[index];
       const bool at_end = char_class == out_.class_count_;
       switch (state.kind) {
-        case NfaState::Kind::kMatch: return false;
+        case NfaState::Kind::kMatch:
+          return false;
         case NfaState::Kind::kSplit:
           stack.push_back(state.other);
           stack.push_back(state.next);
@@ -187,7 +196,8 @@ class PatternCompiler {
             matched = true;
             break;
           }
-        const auto [entry, is_new] = number.try_emplace(targets, static_cast<uint16_t>(states.size()));
+        const auto [entry, is_new] =
+            number.try_emplace(targets, static_cast<uint16_t>(states.size()));
         if (is_new) states.push_back(targets);
         if (states.size() > kMaxDfaStates) throw TooComplex{};
         out_.transitions_.push_back(entry->second | (matched ? Pattern::kMatchBefore : 0));
@@ -215,7 +225,7 @@ class PatternCompiler {
   Pattern out_;
   std::vector<NfaState> nfa_;
   std::vector<CharSet> sets_;
-  std::vector<uint64_t> signatures_;  // [class_count] bit i: the class lies in set i
+  std::vector<uint64_t> signatures_;          // [class_count] bit i: the class lies in set i
   std::vector<uint32_t> visited_, targeted_;  // [num nfa states] the generation that last did so
   uint32_t generation_ = 0;
 };

@@ -64,7 +64,8 @@ class Pattern {
     if (lead < 0xF0)
       return {class_of((lead & 0xFu) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu)), 3};
     return {class_of((lead & 7u) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 |
-                     (byte(3) & 0x3Fu)), 4};
+                     (byte(3) & 0x3Fu)),
+            4};
   }
   uint8_t class_of(char32_t c) const { return class_pages_[page_of_[c >> 8] * 256u + (c & 255)]; }
   // First position at or after `position` whose character could start a match.
@@ -78,7 +79,7 @@ class Pattern {
   std::vector<uint16_t> page_of_;        // [0x1100] code point / 256 -> page
   std::vector<uint8_t> class_pages_;     // [num_pages, 256]
   uint8_t ascii_class_[128] = {};
-  bool skip_ascii_[256] = {};            // the byte is an ASCII character that cannot start
+  bool skip_ascii_[256] = {};  // the byte is an ASCII character that cannot start
 };
 
 }  // namespace foresail

@@ -23,14 +23,22 @@ char32_t hex(PatternCursor& cursor, int digits) {
 
 char32_t escaped_char(PatternCursor& cursor, char32_t c) {
   switch (c) {
-    case 'r': return '\r';
-    case 'n': return '\n';
-    case 't': return '\t';
-    case 'f': return '\f';
-    case 'v': return '\v';
-    case 'x': return hex(cursor, 2);
-    case 'u': return hex(cursor, 4);
-    default: break;
+    case 'r':
+      return '\r';
+    case 'n':
+      return '\n';
+    case 't':
+      return '\t';
+    case 'f':
+      return '\f';
+    case 'v':
+      return '\v';
+    case 'x':
+      return hex(cursor, 2);
+    case 'u':
+      return hex(cursor, 4);
+    default:
+      break;
   }
   if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
     cursor.refuse(fmt::format("the escape \\{}", static_cast<char>(c)));
@@ -47,7 +55,8 @@ CharSet property(PatternCursor& cursor, bool negative) {
     append_utf8(name, cursor.take());
   }
   CharSet set;
-  if (!CharSet::property(name, set)) cursor.refuse(fmt::format("the property \\p{{{}}}", name.substr(0, 40)));
+  if (!CharSet::property(name, set))
+    cursor.refuse(fmt::format("the property \\p{{{}}}", name.substr(0, 40)));
   return negative ? set.complement() : set;
 }
 
@@ -66,11 +75,13 @@ CharSet class_item(PatternCursor& cursor, int depth) {
     first = escaped_char(cursor, cursor.take());
   }
   // A dash before the closing bracket, or as the first character, is itself.
-  if (cursor.peek() != '-' || cursor.peek(1) == ']' || cursor.peek(1) == '[') return CharSet::range(first, first);
+  if (cursor.peek() != '-' || cursor.peek(1) == ']' || cursor.peek(1) == '[')
+    return CharSet::range(first, first);
   cursor.take();
   char32_t last = cursor.take();
   if (last == '\\') {
-    if (cursor.peek() == 's' || cursor.peek() == 'p' || cursor.peek() == 'd' || cursor.peek() == 'w')
+    if (cursor.peek() == 's' || cursor.peek() == 'p' || cursor.peek() == 'd' ||
+        cursor.peek() == 'w')
       cursor.refuse("a range that ends in a class");
     last = escaped_char(cursor, cursor.take());
   }
@@ -83,14 +94,25 @@ CharSet class_item(PatternCursor& cursor, int depth) {
 CharSet parse_class_escape(PatternCursor& cursor) {
   const char32_t c = cursor.take();
   switch (c) {
-    case 's': return CharSet::white_space();
-    case 'S': return CharSet::white_space().complement();
-    case 'd': return CharSet::digits();
-    case 'D': return CharSet::digits().complement();
-    case 'w': return CharSet::word();
-    case 'W': return CharSet::word().complement();
-    case 'p': case 'P': return property(cursor, c == 'P');
-    default: { const char32_t literal = escaped_char(cursor, c); return CharSet::range(literal, literal); }
+    case 's':
+      return CharSet::white_space();
+    case 'S':
+      return CharSet::white_space().complement();
+    case 'd':
+      return CharSet::digits();
+    case 'D':
+      return CharSet::digits().complement();
+    case 'w':
+      return CharSet::word();
+    case 'W':
+      return CharSet::word().complement();
+    case 'p':
+    case 'P':
+      return property(cursor, c == 'P');
+    default: {
+      const char32_t literal = escaped_char(cursor, c);
+      return CharSet::range(literal, literal);
+    }
   }
 }
 

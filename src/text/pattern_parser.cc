@@ -13,7 +13,9 @@ using Kind = PatternNode::Kind;
 
 constexpr int kMaxCount = 64;  // of {n,m}; larger ones would only make large automata
 
-PatternNode set_node(CharSet set) { return {.kind = Kind::kSet, .set = std::move(set)}; }
+PatternNode set_node(CharSet set) {
+  return {.kind = Kind::kSet, .set = std::move(set)};
+}
 
 class Parser {
  public:
@@ -37,7 +39,8 @@ class Parser {
   PatternNode sequence(int depth) {
     PatternNode node{.kind = Kind::kSequence};
     std::vector<size_t> possessive;
-    while (cursor_.peek() != PatternCursor::kEnd && cursor_.peek() != '|' && cursor_.peek() != ')') {
+    while (cursor_.peek() != PatternCursor::kEnd && cursor_.peek() != '|' &&
+           cursor_.peek() != ')') {
       PatternNode item = atom(depth);
       if (quantifier(item)) possessive.push_back(node.children.size());
       node.children.push_back(std::move(item));
@@ -78,13 +81,16 @@ class Parser {
       braces = true;
       min_count = number();
       max_count = min_count;
-      if (cursor_.accept(U",")) max_count = cursor_.peek() == '}' ? PatternNode::kUnbounded : number();
+      if (cursor_.accept(U","))
+        max_count = cursor_.peek() == '}' ? PatternNode::kUnbounded : number();
       if (!cursor_.accept(U"}")) cursor_.refuse("a malformed {n,m}");
-      if (max_count != PatternNode::kUnbounded && max_count < min_count) cursor_.refuse("{n,m} with n > m");
+      if (max_count != PatternNode::kUnbounded && max_count < min_count)
+        cursor_.refuse("{n,m} with n > m");
     } else if (!cursor_.accept(U"*")) {
       return false;
     }
-    if (item.kind == Kind::kLookAhead || item.kind == Kind::kEnd) cursor_.refuse("a repeated assertion");
+    if (item.kind == Kind::kLookAhead || item.kind == Kind::kEnd)
+      cursor_.refuse("a repeated assertion");
     PatternNode node{.kind = Kind::kRepeat, .min_count = min_count, .max_count = max_count};
     node.children.push_back(std::move(item));
     item = std::move(node);
@@ -95,7 +101,8 @@ class Parser {
     }
     const bool possessive = cursor_.accept(U"+");
     if (possessive && braces) cursor_.refuse("a quantifier after {n,m}");
-    if (cursor_.peek() == '*' || cursor_.peek() == '?' || cursor_.peek() == '+') cursor_.refuse("a repeated quantifier");
+    if (cursor_.peek() == '*' || cursor_.peek() == '?' || cursor_.peek() == '+')
+      cursor_.refuse("a repeated quantifier");
     return possessive;
   }
 
@@ -112,14 +119,24 @@ class Parser {
   PatternNode atom(int depth) {
     const char32_t c = cursor_.take();
     switch (c) {
-      case '(': return group(depth);
-      case '[': return set_node(folded(parse_class(cursor_, depth)));
-      case '\\': return set_node(folded(parse_class_escape(cursor_)));
-      case '$': return {.kind = Kind::kEnd};
-      case '.': return set_node(CharSet::range('\n', '\n').complement());
-      case '*': case '+': case '?': cursor_.refuse("a quantifier without a target");
-      case '^': cursor_.refuse("the anchor ^");
-      default: return set_node(folded(CharSet::range(c, c)));
+      case '(':
+        return group(depth);
+      case '[':
+        return set_node(folded(parse_class(cursor_, depth)));
+      case '\\':
+        return set_node(folded(parse_class_escape(cursor_)));
+      case '$':
+        return {.kind = Kind::kEnd};
+      case '.':
+        return set_node(CharSet::range('\n', '\n').complement());
+      case '*':
+      case '+':
+      case '?':
+        cursor_.refuse("a quantifier without a target");
+      case '^':
+        cursor_.refuse("the anchor ^");
+      default:
+        return set_node(folded(CharSet::range(c, c)));
     }
   }
 
@@ -131,7 +148,8 @@ class Parser {
     if (cursor_.accept(U"?:")) {
     } else if (cursor_.accept(U"?i:")) {
       ignore_case_ = true;
-    } else if (const char32_t kind = cursor_.peek(1); cursor_.accept(U"?!") || cursor_.accept(U"?=")) {
+    } else if (const char32_t kind = cursor_.peek(1);
+               cursor_.accept(U"?!") || cursor_.accept(U"?=")) {
       look_ahead = true;
       negative = kind == '!';
     } else if (cursor_.peek() == '?') {

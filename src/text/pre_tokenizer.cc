@@ -36,7 +36,8 @@ PreTokenizer PreTokenizer::isolating(std::string_view pattern, const std::string
 
 void PreTokenizer::add_pattern(std::string_view pattern, Behavior behavior, bool invert,
                                const std::string& where) {
-  steps_.push_back({.pattern = compile(parse_pattern(pattern), where), .behavior = behavior, .invert = invert});
+  steps_.push_back(
+      {.pattern = compile(parse_pattern(pattern), where), .behavior = behavior, .invert = invert});
 }
 
 std::optional<PreTokenizer::Behavior> PreTokenizer::behavior_of(std::string_view name) {
@@ -75,7 +76,8 @@ void PreTokenizer::parse_step(const Json& json, const std::string& where, int de
     const JsonFields pattern(step.object("pattern"), step.where("pattern"));
     if (pattern.has("String"))
       steps_.push_back({.pattern = compile(literal_pattern(pattern.text("String")), where),
-                        .behavior = *behavior, .invert = invert});
+                        .behavior = *behavior,
+                        .invert = invert});
     else
       add_pattern(pattern.text("Regex"), *behavior, invert, where);
   } else {
@@ -87,7 +89,8 @@ uint64_t PreTokenizer::split(std::string_view text, const OnPiece& on_piece) con
   return run(0, text, on_piece);
 }
 
-uint64_t PreTokenizer::run(size_t step_index, std::string_view text, const OnPiece& on_piece) const {
+uint64_t PreTokenizer::run(size_t step_index, std::string_view text,
+                           const OnPiece& on_piece) const {
   if (text.empty()) return 0;
   if (step_index == steps_.size()) {
     on_piece(text);
@@ -112,7 +115,8 @@ uint64_t PreTokenizer::run(size_t step_index, std::string_view text, const OnPie
 }
 
 // A match joins the gap before it, or the gap after it.
-uint64_t PreTokenizer::merge(size_t step_index, std::string_view text, const OnPiece& on_piece) const {
+uint64_t PreTokenizer::merge(size_t step_index, std::string_view text,
+                             const OnPiece& on_piece) const {
   const Step& step = steps_[step_index];
   const bool joins_previous = step.behavior == Behavior::kMergedWithPrevious;
   uint64_t inner_work = 0;

@@ -25,7 +25,8 @@ class PreTokenizer {
   // One Split that isolates matches, as tiktoken does.
   static PreTokenizer isolating(std::string_view pattern, const std::string& where);
 
-  // Precondition: valid UTF-8. Pieces live until on_piece returns. Returns the characters looked at.
+  // Precondition: valid UTF-8. Pieces live until on_piece returns. Returns the characters looked
+  // at.
   uint64_t split(std::string_view text, const OnPiece& on_piece) const;
 
  private:
@@ -40,7 +41,8 @@ class PreTokenizer {
 
   static std::optional<Behavior> behavior_of(std::string_view name);
   void parse_step(const Json& json, const std::string& where, int depth);
-  void add_pattern(std::string_view pattern, Behavior behavior, bool invert, const std::string& where);
+  void add_pattern(std::string_view pattern, Behavior behavior, bool invert,
+                   const std::string& where);
   uint64_t run(size_t step_index, std::string_view text, const OnPiece& on_piece) const;
   uint64_t merge(size_t step_index, std::string_view text, const OnPiece& on_piece) const;
 

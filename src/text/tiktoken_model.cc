@@ -7,8 +7,8 @@
 namespace foresail {
 namespace {
 
-constexpr int32_t kNumReserved = 256;     // ids after the ranks, named or not
-constexpr size_t kMaxTokenBytes = 512;    // the longest known token has 128
+constexpr int32_t kNumReserved = 256;   // ids after the ranks, named or not
+constexpr size_t kMaxTokenBytes = 512;  // the longest known token has 128
 constexpr uint64_t kMaxSplitWork = 1ull << 32;
 
 constexpr std::string_view kKimiPattern =
@@ -77,14 +77,16 @@ TokenizerParts parse_tiktoken_model(std::string_view text, const TokenizerConfig
     int64_t rank = 0;
     const bool split = space != std::string_view::npos;
     const std::string_view rank_text = split ? line.substr(space + 1) : std::string_view();
-    const auto [end, error] = std::from_chars(rank_text.data(), rank_text.data() + rank_text.size(), rank);
+    const auto [end, error] =
+        std::from_chars(rank_text.data(), rank_text.data() + rank_text.size(), rank);
     if (!split || error != std::errc() || end != rank_text.data() + rank_text.size() ||
         !decode_base64(line.substr(0, space), bytes) || bytes.empty())
       throw_model_error("{}: must be a base64 token, a space and a rank", line_where);
     if (bytes.size() > kMaxTokenBytes)
       throw_model_error("{}: the token is longer than {} bytes", line_where, kMaxTokenBytes);
     const int32_t id = checked_token_id(rank, line_where);
-    if (!parts.tokens.add(id, bytes)) throw_model_error("{}: rank {} appears twice", line_where, id);
+    if (!parts.tokens.add(id, bytes))
+      throw_model_error("{}: rank {} appears twice", line_where, id);
     ids.push_back(id);
   }
   parts.tokens.index(ids);

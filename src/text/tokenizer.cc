@@ -27,13 +27,17 @@ AddedTokenMatcher matcher_of(const TokenizerParts& parts, bool normalized) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& model_dir) {
-  const auto read = [&](const char* name) { return read_text_file(model_dir / name, kMaxFileBytes); };
+  const auto read = [&](const char* name) {
+    return read_text_file(model_dir / name, kMaxFileBytes);
+  };
   const auto path_of = [&](const char* name) { return (model_dir / name).string(); };
   std::error_code ignored;
-  const auto has = [&](const char* name) { return std::filesystem::exists(model_dir / name, ignored); };
+  const auto has = [&](const char* name) {
+    return std::filesystem::exists(model_dir / name, ignored);
+  };
 
-  const TokenizerConfig config =
-      TokenizerConfig::parse(has(kConfigName) ? read(kConfigName) : std::string(), path_of(kConfigName));
+  const TokenizerConfig config = TokenizerConfig::parse(
+      has(kConfigName) ? read(kConfigName) : std::string(), path_of(kConfigName));
   TokenizerParts parts;
   if (has(kJsonName))
     parts = parse_tokenizer_json(read(kJsonName), path_of(kJsonName));
@@ -44,12 +48,15 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& model_di
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(parts), config));
 }
 
-std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json, std::string_view config_json) {
+std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
+                                                std::string_view config_json) {
   const TokenizerConfig config = TokenizerConfig::parse(config_json, kConfigName);
-  return std::unique_ptr<Tokenizer>(new Tokenizer(parse_tokenizer_json(tokenizer_json, kJsonName), config));
+  return std::unique_ptr<Tokenizer>(
+      new Tokenizer(parse_tokenizer_json(tokenizer_json, kJsonName), config));
 }
 
-std::unique_ptr<Tokenizer> Tokenizer::from_tiktoken(std::string_view tiktoken_model, std::string_view config_json) {
+std::unique_ptr<Tokenizer> Tokenizer::from_tiktoken(std::string_view tiktoken_model,
+                                                    std::string_view config_json) {
   const TokenizerConfig config = TokenizerConfig::parse(config_json, kConfigName);
   return std::unique_ptr<Tokenizer>(
       new Tokenizer(parse_tiktoken_model(tiktoken_model, config, kTiktokenName), config));
@@ -66,10 +73,13 @@ Tokenizer::Tokenizer(TokenizerParts parts, const TokenizerConfig& config)
     flags_[token.id] = static_cast<uint8_t>(kControl | (token.special ? kSpecial : 0));
     control_ids_.emplace(token.content, token.id);
   }
-  const auto named = [&](const std::optional<std::string>& name, const char* key) -> std::optional<int32_t> {
+  const auto named = [&](const std::optional<std::string>& name,
+                         const char* key) -> std::optional<int32_t> {
     if (!name || name->empty()) return std::nullopt;
     const auto id = find_control(*name);
-    if (!id) throw_model_error("{}: {}: \"{}\" is not among the added tokens", kConfigName, key, shown(*name));
+    if (!id)
+      throw_model_error("{}: {}: \"{}\" is not among the added tokens", kConfigName, key,
+                        shown(*name));
     return id;
   };
   bos_id_ = named(config.bos_token, "bos_token");
@@ -77,7 +87,8 @@ Tokenizer::Tokenizer(TokenizerParts parts, const TokenizerConfig& config)
   // The config overrules the post-processor, which DeepSeek's files leave empty.
   if (config.add_bos_token && !*config.add_bos_token) parts_.prefix_ids.clear();
   if (config.add_bos_token && *config.add_bos_token) {
-    if (!bos_id_) throw_model_error("{}: add_bos_token is true, but bos_token is missing", kConfigName);
+    if (!bos_id_)
+      throw_model_error("{}: add_bos_token is true, but bos_token is missing", kConfigName);
     parts_.prefix_ids = {*bos_id_};
   }
 }
@@ -135,7 +146,8 @@ std::vector<PromptPiece> Tokenizer::split_control(std::string_view text) const {
   return pieces;
 }
 
-void Tokenizer::encode_valid(std::string_view text, bool allow_control, std::vector<int32_t>& out) const {
+void Tokenizer::encode_valid(std::string_view text, bool allow_control,
+                             std::vector<int32_t>& out) const {
   const auto rest = [&](std::string_view part) {
     if (parts_.normalizer.changes_text())
       encode_normalized(parts_.normalizer.apply(part), allow_control, out);
@@ -148,7 +160,8 @@ void Tokenizer::encode_valid(std::string_view text, bool allow_control, std::vec
     rest(text);
 }
 
-void Tokenizer::encode_normalized(std::string_view text, bool allow_control, std::vector<int32_t>& out) const {
+void Tokenizer::encode_normalized(std::string_view text, bool allow_control,
+                                  std::vector<int32_t>& out) const {
   const auto plain = [&](std::string_view part) { encode_plain(part, out); };
   if (allow_control && !normalized_matcher_.empty())
     normalized_matcher_.split(text, plain, [&](int32_t id) { out.push_back(id); });

@@ -33,8 +33,10 @@ class Tokenizer {
   // Throws Error{kModel} with the file and the reason.
   static std::unique_ptr<Tokenizer> load(const std::filesystem::path& model_dir);
   // The same from the content of the files; an empty config means there is none.
-  static std::unique_ptr<Tokenizer> from_json(std::string_view tokenizer_json, std::string_view config_json);
-  static std::unique_ptr<Tokenizer> from_tiktoken(std::string_view tiktoken_model, std::string_view config_json);
+  static std::unique_ptr<Tokenizer> from_json(std::string_view tokenizer_json,
+                                              std::string_view config_json);
+  static std::unique_ptr<Tokenizer> from_tiktoken(std::string_view tiktoken_model,
+                                                  std::string_view config_json);
 
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
@@ -67,7 +69,8 @@ class Tokenizer {
     return id >= 0 && static_cast<size_t>(id) < flags_.size() && (flags_[id] & flag) != 0;
   }
   void encode_valid(std::string_view text, bool allow_control, std::vector<int32_t>& out) const;
-  void encode_normalized(std::string_view text, bool allow_control, std::vector<int32_t>& out) const;
+  void encode_normalized(std::string_view text, bool allow_control,
+                         std::vector<int32_t>& out) const;
   void encode_plain(std::string_view text, std::vector<int32_t>& out) const;
 
   TokenizerParts parts_;

@@ -14,9 +14,11 @@ using Vocabulary = std::unordered_map<std::string_view, int32_t>;
 // Values whose presence changes the algorithm; every byte-level model leaves them out.
 void refuse_other_kinds(const JsonFields& model) {
   if (model.text("type", "BPE") != "BPE")
-    throw_model_error("{}: unsupported model \"{}\", only BPE", model.where("type"), shown(model.text("type")));
+    throw_model_error("{}: unsupported model \"{}\", only BPE", model.where("type"),
+                      shown(model.text("type")));
   if (model.flag("byte_fallback", false))
-    throw_model_error("{}: SentencePiece-type BPE with byte fallback is not supported", model.where("byte_fallback"));
+    throw_model_error("{}: SentencePiece-type BPE with byte fallback is not supported",
+                      model.where("byte_fallback"));
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (!model.text(key, "").empty()) throw_model_error("{}: is not supported", model.where(key));
   if (model.has("dropout") && model.json()["dropout"] != 0.0)
@@ -31,21 +33,27 @@ class JsonReader {
     const JsonFields file(json, where_);
     const JsonFields model(file.object("model"), file.where("model"));
     refuse_other_kinds(model);
-    parts_.normalizer = Normalizer::parse(json.value("normalizer", Json()), file.where("normalizer"));
-    parts_.pre_tokenizer = PreTokenizer::parse(json.value("pre_tokenizer", Json()), file.where("pre_tokenizer"));
+    parts_.normalizer =
+        Normalizer::parse(json.value("normalizer", Json()), file.where("normalizer"));
+    parts_.pre_tokenizer =
+        PreTokenizer::parse(json.value("pre_tokenizer", Json()), file.where("pre_tokenizer"));
     if (!parts_.pre_tokenizer.is_byte_level())
-      throw_model_error("{}: only byte-level BPE is supported, and no ByteLevel step is here", file.where("pre_tokenizer"));
+      throw_model_error("{}: only byte-level BPE is supported, and no ByteLevel step is here",
+                        file.where("pre_tokenizer"));
     if (file.has("decoder")) {
       const JsonFields decoder(file.object("decoder"), file.where("decoder"));
       if (decoder.text("type") != "ByteLevel")
-        throw_model_error("{}: unsupported decoder \"{}\"", decoder.where(), shown(decoder.text("type")));
+        throw_model_error("{}: unsupported decoder \"{}\"", decoder.where(),
+                          shown(decoder.text("type")));
     }
     parts_.takes_whole_pieces = model.flag("ignore_merges", false);
     read_vocabulary(model.object("vocab"), model.where("vocab"));
-    if (file.has("added_tokens")) read_added_tokens(file.array("added_tokens"), file.where("added_tokens"));
+    if (file.has("added_tokens"))
+      read_added_tokens(file.array("added_tokens"), file.where("added_tokens"));
     index_text_tokens(model.where("vocab"));
     read_merges(model.array("merges"), model.where("merges"));
-    if (file.has("post_processor")) read_post_processor(json["post_processor"], file.where("post_processor"), 0);
+    if (file.has("post_processor"))
+      read_post_processor(json["post_processor"], file.where("post_processor"), 0);
     return std::move(parts_);
   }
 
@@ -61,7 +69,8 @@ class JsonReader {
       // A token outside the byte map is spelled as it reads; no text becomes it.
       const auto bytes = bytes_of_byte_level(spelling);
       if (!parts_.tokens.add(id, bytes ? *bytes : spelling))
-        throw_model_error("{}: id {} has two tokens, one of them \"{}\"", where, id, shown(spelling));
+        throw_model_error("{}: id {} has two tokens, one of them \"{}\"", where, id,
+                          shown(spelling));
       if (bytes && !bytes->empty()) text_ids_.push_back(id);
     }
     for (const auto& entry : vocab.get_ref<const Json::object_t&>())
@@ -76,12 +85,13 @@ class JsonReader {
       token.id = checked_token_id(JsonFields(list[i], entry_where).integer("id"), entry_where);
       const auto known = vocabulary_.find(token.content);
       if (known != vocabulary_.end() && known->second != token.id)
-        throw_model_error("{}: \"{}\" has id {} here and {} in the vocabulary", entry_where, shown(token.content),
-                          token.id, known->second);
+        throw_model_error("{}: \"{}\" has id {} here and {} in the vocabulary", entry_where,
+                          shown(token.content), token.id, known->second);
       if (!seen.emplace(token.content, token.id).second)
         throw_model_error("{}: \"{}\" is listed twice", entry_where, shown(token.content));
       if (known == vocabulary_.end() && !parts_.tokens.add(token.id, token.content))
-        throw_model_error("{}: id {} of \"{}\" is taken", entry_where, token.id, shown(token.content));
+        throw_model_error("{}: id {} of \"{}\" is taken", entry_where, token.id,
+                          shown(token.content));
       parts_.added_tokens.push_back(std::move(token));
     }
   }
@@ -114,7 +124,8 @@ class JsonReader {
           throw_model_error("{}[{}]: must be two tokens with a space between them", where, rank);
         left = text.substr(0, space);
         right = text.substr(space + 1);
-      } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+      } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+                 merge[1].is_string()) {
         left = merge[0].get_ref<const std::string&>();
         right = merge[1].get_ref<const std::string&>();
       } else {

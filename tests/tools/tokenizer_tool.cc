@@ -32,7 +32,8 @@ void answer_lines(const foresail::Tokenizer& tokenizer) {
       decoded += stream.push(id);
     }
     std::printf("|");
-    for (const char byte : decoded + stream.flush()) std::printf("%02x", static_cast<unsigned char>(byte));
+    for (const char byte : decoded + stream.flush())
+      std::printf("%02x", static_cast<unsigned char>(byte));
     std::printf("\n");
   }
 }

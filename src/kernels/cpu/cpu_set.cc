@@ -17,6 +17,15 @@ constexpr int64_t kRowBlock = 256;
 // enough that threads finish together.
 constexpr int64_t kStreamBytes = 256 << 10;
 
+// Panels of one task with many rows: two register tiles wide, so a task is some hundred
+// microseconds and the threads finish together.
+constexpr int64_t kTaskPanels = 6;
+
+int64_t block_count(int64_t row_count) { return (row_count + kRowBlock - 1) / kRowBlock; }
+int64_t rows_in_block(int64_t row_count, int64_t block) {
+  return std::min(kRowBlock, row_count - block * kRowBlock);
+}
+
 bool is_bf16(const MatrixView& view) { return view.dtype == DType::kBF16; }
 
 std::byte* row_ptr(const MatrixView& view, int64_t row, int64_t col = 0) {
@@ -45,18 +54,32 @@ MatrixPtr CpuKernels::pack(const HostMatrix& weight) {
   return std::make_unique<CpuMatrix>(weight, dtype_, pool_);
 }
 
-int64_t CpuKernels::packed_row_bytes(int64_t n_in) const {
-  if (dtype_ == DType::kF32) return n_in * 4;
+int64_t CpuKernels::packed_row_bytes(Products products, int64_t n_in) const {
+  if (products == Products::kF32) return n_in * 4;
   const int64_t even = (n_in + 1) / 2 * 2;
-  return isa_.dot_bf16 ? even * 2 : even * 4;
+  return products == Products::kBF16 && isa_.dot_bf16 ? even * 2 : even * 4;
 }
 
-void CpuKernels::pack_rows(const PackRowsArgs& args) const {
-  dtype_ == DType::kF32 ? isa_.pack_rows_f32(args) : isa_.pack_rows_bf16(args);
+void CpuKernels::pack_rows(Products products, const PackRowsArgs& args) const {
+  switch (products) {
+    case Products::kF32:
+      return isa_.pack_rows_f32(args);
+    case Products::kBF16:
+      return isa_.pack_rows_bf16(args);
+    case Products::kWide:
+      return isa_.pack_rows_wide(args);
+  }
 }
 
-void CpuKernels::gemm(const GemmArgs& args) const {
-  dtype_ == DType::kF32 ? isa_.gemm_f32(args) : isa_.gemm_bf16(args);
+void CpuKernels::gemm(Products products, const GemmArgs& args) const {
+  switch (products) {
+    case Products::kF32:
+      return isa_.gemm_f32(args);
+    case Products::kBF16:
+      return isa_.gemm_bf16(args);
+    case Products::kWide:
+      return isa_.gemm_wide(args);
+  }
 }
 
 float* CpuKernels::gemm_scratch(int64_t row_count) {
@@ -64,33 +87,42 @@ float* CpuKernels::gemm_scratch(int64_t row_count) {
                                pool_.thread_count() * row_count * kMaxTilePanels * kLanes);
 }
 
+std::byte* CpuKernels::pack_blocks(const RowsIn& rows, int64_t row_count, int64_t n_in) {
+  const Products products = products_for(rows.is_bf16);
+  const int64_t row_bytes = packed_row_bytes(products, n_in);
+  std::byte* packed = workspace_.get<std::byte>(Scratch::kPackedRows, row_count * row_bytes);
+  pool_.parallel_for(block_count(row_count), [&](int64_t block, int) {
+    const int64_t begin = block * kRowBlock;
+    PackRowsArgs args = {rows, rows_in_block(row_count, block), n_in, packed + begin * row_bytes};
+    if (rows.index != nullptr) {
+      args.rows.index += begin;
+    } else {
+      args.rows.data = static_cast<const std::byte*>(rows.data) +
+                       begin * rows.stride * (rows.is_bf16 ? 2 : 4);
+    }
+    pack_rows(products, args);
+  });
+  return packed;
+}
+
 void CpuKernels::multiply(const RowsIn& rows, int64_t row_count, const CpuMatrix& weight,
                           const GemmArgs& epilogue) {
-  const int64_t blocks = (row_count + kRowBlock - 1) / kRowBlock;
-  const int64_t row_bytes = packed_row_bytes(weight.n_in());
-  std::byte* packed = workspace_.get<std::byte>(Scratch::kPackedRows, row_count * row_bytes);
+  const std::byte* packed = pack_blocks(rows, row_count, weight.n_in());
+  const Products products = products_for(rows.is_bf16);
+  const int64_t row_bytes = packed_row_bytes(products, weight.n_in());
   const int64_t block_rows = std::min(row_count, kRowBlock);
   float* scratch = gemm_scratch(block_rows);
-  const auto rows_in_block = [&](int64_t block) {
-    return std::min(kRowBlock, row_count - block * kRowBlock);
-  };
-  const int64_t element_bytes = rows.is_bf16 ? 2 : 4;
-  pool_.parallel_for(blocks, [&](int64_t block, int) {
-    const int64_t begin = block * kRowBlock;
-    PackRowsArgs args = {rows, rows_in_block(block), weight.n_in(), packed + begin * row_bytes};
-    args.rows.data = static_cast<const std::byte*>(rows.data) + begin * rows.stride * element_bytes;
-    pack_rows(args);
-  });
   const int64_t panels = weight.panel_count();
-  const int64_t group =
-      row_count > kMaxTileRows ? 6 : std::max<int64_t>(1, kStreamBytes / weight.panel_bytes());
+  const int64_t group = row_count > kMaxTileRows
+                            ? kTaskPanels
+                            : std::max<int64_t>(1, kStreamBytes / weight.panel_bytes());
   const int64_t groups = (panels + group - 1) / group;
-  pool_.parallel_for(blocks * groups, [&](int64_t task, int thread) {
+  pool_.parallel_for(block_count(row_count) * groups, [&](int64_t task, int thread) {
     const int64_t block = task / groups;
     const int64_t begin = block * kRowBlock;
     GemmArgs args = epilogue;
     args.packed_rows = packed + begin * row_bytes;
-    args.row_count = rows_in_block(block);
+    args.row_count = rows_in_block(row_count, block);
     args.weight = weight.data();
     args.n_in = weight.n_in();
     args.n_out = weight.n_out();
@@ -99,7 +131,7 @@ void CpuKernels::multiply(const RowsIn& rows, int64_t row_count, const CpuMatrix
     args.scratch = scratch + thread * block_rows * kMaxTilePanels * kLanes;
     args.out = static_cast<std::byte*>(epilogue.out) +
                begin * epilogue.out_stride * (epilogue.out_is_bf16 ? 2 : 4);
-    gemm(args);
+    gemm(products, args);
   });
 }
 
@@ -108,32 +140,41 @@ void CpuKernels::multiply_heads(const RowsIn& rows, int64_t row_count,
                                 int64_t out_step, const GemmArgs& epilogue) {
   if (row_count == 0 || weights.empty()) return;
   const int64_t heads = static_cast<int64_t>(weights.size());
-  const CpuMatrix& any = cpu_matrix(*weights[0]);
-  const int64_t blocks = (row_count + kRowBlock - 1) / kRowBlock;
+  const int64_t n_in = weights[0]->n_in();
+  const Products products = products_for(rows.is_bf16);
+  const int64_t row_bytes = packed_row_bytes(products, n_in);
   const int64_t block_rows = std::min(row_count, kRowBlock);
-  const int64_t packed_bytes = block_rows * packed_row_bytes(any.n_in());
-  std::byte* packed =
-      workspace_.get<std::byte>(Scratch::kPackedRows, pool_.thread_count() * packed_bytes);
+  // Heads that read the same inputs share one packing; otherwise each task packs its own.
+  const bool shared = in_step == 0;
+  std::byte* packed = shared ? pack_blocks(rows, row_count, n_in)
+                             : workspace_.get<std::byte>(Scratch::kPackedRows,
+                                                         pool_.thread_count() * block_rows * row_bytes);
   float* scratch = gemm_scratch(block_rows);
-  pool_.parallel_for(blocks * heads, [&](int64_t task, int thread) {
+  pool_.parallel_for(block_count(row_count) * heads, [&](int64_t task, int thread) {
     const int64_t head = task % heads;
-    const int64_t begin = task / heads * kRowBlock;
+    const int64_t block = task / heads;
+    const int64_t begin = block * kRowBlock;
     const CpuMatrix& weight = cpu_matrix(*weights[static_cast<size_t>(head)]);
     GemmArgs args = epilogue;
-    args.row_count = std::min(kRowBlock, row_count - begin);
-    PackRowsArgs pack_args = {rows, args.row_count, weight.n_in(), packed + thread * packed_bytes};
-    pack_args.rows.data = static_cast<const std::byte*>(rows.data) +
-                          (begin * rows.stride + head * in_step) * (rows.is_bf16 ? 2 : 4);
-    pack_rows(pack_args);
-    args.packed_rows = pack_args.out;
+    args.row_count = rows_in_block(row_count, block);
+    if (shared) {
+      args.packed_rows = packed + begin * row_bytes;
+    } else {
+      PackRowsArgs pack_args = {rows, args.row_count, n_in,
+                                packed + thread * block_rows * row_bytes};
+      pack_args.rows.data = static_cast<const std::byte*>(rows.data) +
+                            (begin * rows.stride + head * in_step) * (rows.is_bf16 ? 2 : 4);
+      pack_rows(products, pack_args);
+      args.packed_rows = pack_args.out;
+    }
     args.weight = weight.data();
-    args.n_in = weight.n_in();
+    args.n_in = n_in;
     args.n_out = weight.n_out();
     args.panel_end = weight.panel_count();
     args.scratch = scratch + thread * block_rows * kMaxTilePanels * kLanes;
     args.out = static_cast<std::byte*>(epilogue.out) +
                (begin * epilogue.out_stride + head * out_step) * (epilogue.out_is_bf16 ? 2 : 4);
-    gemm(args);
+    gemm(products, args);
   });
 }
 

@@ -54,10 +54,19 @@ class CpuKernels final : public KernelSet {
                const float* weights, int top_k, const MatrixView& out) override;
 
  private:
+  // What is multiplied: f32 weights, bf16 weights with rows rounded to bf16, or bf16 weights with
+  // rows kept in f32. It follows from the rows' type alone, so a row's bits do too.
+  enum class Products { kF32, kBF16, kWide };
+  Products products_for(bool rows_are_bf16) const {
+    if (dtype_ == DType::kF32) return Products::kF32;
+    return rows_are_bf16 ? Products::kBF16 : Products::kWide;
+  }
   // Bytes of one packed row of n_in inputs.
-  int64_t packed_row_bytes(int64_t n_in) const;
-  void pack_rows(const PackRowsArgs& args) const;
-  void gemm(const GemmArgs& args) const;
+  int64_t packed_row_bytes(Products products, int64_t n_in) const;
+  void pack_rows(Products products, const PackRowsArgs& args) const;
+  void gemm(Products products, const GemmArgs& args) const;
+  // All rows in kernel order, cut into blocks that are multiplied one by one.
+  std::byte* pack_blocks(const RowsIn& rows, int64_t row_count, int64_t n_in);
   // rows[row_count] · weightᵀ with the epilogue of `epilogue` (its out, scale, bias, ... fields).
   void multiply(const RowsIn& rows, int64_t row_count, const CpuMatrix& weight,
                 const GemmArgs& epilogue);

@@ -50,7 +50,7 @@ void CpuKernels::expand_latent(const SequenceRows& sequence, int64_t key_begin,
 void CpuKernels::expanded_attention(const MatrixView& q, int head_count, float softmax_scale,
                                     bool causal, const ExpandedKeys& keys, const MatrixView& out,
                                     const MatrixView& lse) {
-  const IsaOps::Attention& ops = attention_ops();
+  const IsaOps::Attention& ops = keys.exact ? isa_.attention_f32 : attention_ops();
   const int64_t r = keys.rope_dim;
   const int64_t head_dim = q.cols / head_count;
   const int64_t n = head_dim - r;
@@ -100,9 +100,11 @@ void CpuKernels::expanded_attention(const MatrixView& q, int head_count, float s
                       packed_values + task * packed_values_block_bytes(v));
     });
     pool_.parallel_for(heads * row_groups, [&](int64_t task, int thread) {
-      const int64_t head = first_head + task % heads;
+      // Row groups of one head follow each other: its keys and values stay in the cache.
+      const int64_t head_slot = task / row_groups;
+      const int64_t head = first_head + head_slot;
       // Under a causal mask later rows see more keys: the long tasks go first.
-      const int64_t row_begin = (row_groups - 1 - task / heads) * kMaxGroupLanes;
+      const int64_t row_begin = (row_groups - 1 - task % row_groups) * kMaxGroupLanes;
       const int64_t lane_count = std::min(kMaxGroupLanes, q.rows - row_begin);
       std::byte* queries = thread_scratch + thread * thread_bytes;
       float* state = reinterpret_cast<float*>(queries + query_bytes);
@@ -122,10 +124,10 @@ void CpuKernels::expanded_attention(const MatrixView& q, int head_count, float s
       args.value_dim = v;
       args.scale = softmax_scale;
       args.key_end = visible[lane_count - 1];
-      args.key_rows = rows + task % heads * blocks * kKeyBlock;
+      args.key_rows = rows + head_slot * blocks * kKeyBlock;
       args.rows_are_bf16 = ops.pairs;
       args.rows_are_ready = true;
-      args.packed_values = packed_values + task % heads * values_bytes;
+      args.packed_values = packed_values + head_slot * values_bytes;
       args.state = {state, state + kMaxGroupLanes, state + 2 * kMaxGroupLanes};
       args.scratch = reinterpret_cast<char*>(state + state_floats);
       ops.run(args);

@@ -85,7 +85,8 @@ void CpuKernels::latent_attention(const MatrixView& q, int head_count, float sof
                                   std::span<const SequenceRows> sequences,
                                   const LatentCache& cache, const MatrixView& out) {
   const Shape shape = make_shape(cache, head_count);
-  const IsaOps::Attention& ops = attention_ops();
+  // Like rows of a product: an f32 output asks for f32 arithmetic, whatever the cache holds.
+  const IsaOps::Attention& ops = out.dtype == DType::kF32 ? isa_.attention_f32 : attention_ops();
   int64_t most_groups = 0;
   for (const SequenceRows& seq : sequences)
     most_groups += padded(int64_t{seq.row_count} * head_count, kMaxGroupLanes) / kMaxGroupLanes;

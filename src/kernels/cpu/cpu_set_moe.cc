@@ -116,8 +116,9 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
   const CpuMatrix& any_gate_up = cpu_matrix(*experts[static_cast<size_t>(active[0])].gate_up);
   const CpuMatrix& any_down = cpu_matrix(*experts[static_cast<size_t>(active[0])].down);
   const int64_t inner = any_down.n_in();
-  const int64_t in_bytes = packed_row_bytes(any_gate_up.n_in());
-  const int64_t hidden_bytes = packed_row_bytes(inner);
+  const Products products = products_for(x.dtype == DType::kBF16);
+  const int64_t in_bytes = packed_row_bytes(products, any_gate_up.n_in());
+  const int64_t hidden_bytes = packed_row_bytes(products, inner);
   std::byte* packed_x = workspace_.get<std::byte>(Scratch::kPackedRows, pair_count * in_bytes);
   std::byte* packed_hidden =
       workspace_.get<std::byte>(Scratch::kExpertHidden, pair_count * hidden_bytes);
@@ -127,7 +128,7 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
 
   pool_.parallel_for(active_count, [&](int64_t a, int) {
     const int64_t from = begin[active[a]];
-    pack_rows({{x.data, x.stride, rows + from, x.dtype == DType::kBF16},
+    pack_rows(products, {{x.data, x.stride, rows + from, x.dtype == DType::kBF16},
                begin[active[a] + 1] - from,
                x.cols,
                packed_x + from * in_bytes});
@@ -153,7 +154,7 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
     args.panel_end = std::min(args.panel_begin + kGroup, weight.panel_count());
     args.out = gate_up + begin[expert] * 2 * inner;
     args.out_stride = 2 * inner;
-    gemm(args);
+    gemm(products, args);
   });
   for_rows(pair_count, inner * 8, [&](int64_t i, int) {
     float* row = gate_up + i * 2 * inner;
@@ -161,7 +162,7 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
   });
   pool_.parallel_for(active_count, [&](int64_t a, int) {
     const int64_t from = begin[active[a]];
-    pack_rows({{gate_up + from * 2 * inner, 2 * inner, nullptr, false},
+    pack_rows(products, {{gate_up + from * 2 * inner, 2 * inner, nullptr, false},
                begin[active[a] + 1] - from,
                inner,
                packed_hidden + from * hidden_bytes});
@@ -181,7 +182,7 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
       args.accumulate = true;
       args.row_scale = scale + begin[expert];
       args.out_index = rows + begin[expert];
-      gemm(args);
+      gemm(products, args);
     }
   });
 }

@@ -111,8 +111,10 @@ struct IsaOps {
 
   void (*gemm_bf16)(const GemmArgs&) = nullptr;
   void (*gemm_f32)(const GemmArgs&) = nullptr;
+  void (*gemm_wide)(const GemmArgs&) = nullptr;  // f32 rows on bf16 weights, f32 products
   void (*pack_rows_bf16)(const PackRowsArgs&) = nullptr;  // for gemm_bf16
   void (*pack_rows_f32)(const PackRowsArgs&) = nullptr;   // for gemm_f32
+  void (*pack_rows_wide)(const PackRowsArgs&) = nullptr;  // for gemm_wide: f32, cols even
 
   // Rows of n numbers, f32 or bf16.
   void (*rms_norm)(const void* x, bool x_bf16, const float* weight, float eps, void* out,

@@ -20,9 +20,11 @@ class BytePairEncoderTest : public testing::Test {
     }
     std::vector<int32_t> letters{'a', 'b', 'c'};
     for (uint32_t rank = 0; rank < 60; ++rank) {
-      const int32_t left = letters[random() % letters.size()], right = letters[random() % letters.size()];
+      const int32_t left = letters[random() % letters.size()],
+                    right = letters[random() % letters.size()];
       const auto id = static_cast<int32_t>(256 + rank);
-      const std::string bytes = std::string(tokens_.bytes(left)) + std::string(tokens_.bytes(right));
+      const std::string bytes =
+          std::string(tokens_.bytes(left)) + std::string(tokens_.bytes(right));
       if (ranks_.contains({left, right}) || bytes.size() > 12) continue;
       tokens_.add(id, bytes);
       ids.push_back(id);

@@ -66,8 +66,9 @@ TEST(Pattern, TakesPossessiveRepeatsWhereTheyChangeNothing) {
 }
 
 TEST(Pattern, RefusesWhatItCannotMatch) {
-  for (const char* pattern : {"(?<=a)b", "(?!ab)", "^a", "a**", "*", "(", ")", "[a", "a{3,2}", "a{1000}", "[z-a]",
-                              "\\q", "\\p{Klingon}", "(?>a)", "[[:alpha:]]", "\\", "\\x{110000}", "a{", "(?=a)*"})
+  for (const char* pattern :
+       {"(?<=a)b", "(?!ab)", "^a", "a**", "*", "(", ")", "[a", "a{3,2}", "a{1000}", "[z-a]", "\\q",
+        "\\p{Klingon}", "(?>a)", "[[:alpha:]]", "\\", "\\x{110000}", "a{", "(?=a)*"})
     EXPECT_NE(refusal(pattern), "") << pattern;
   EXPECT_NE(refusal(std::string(100000, '(')), "");
   EXPECT_NE(refusal("((((((((((a{64}){64}){64}){64}){64}){64}){64}){64}){64}){64}"), "");
@@ -85,18 +86,21 @@ TEST(Pattern, WorkIsLinear) {
   const char* patterns[] = {
       R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
       R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-      R"(\s+$)", R"([^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+      R"(\s+$)",
+      R"([^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
   constexpr size_t kSize = 10'000'000;
   std::string mixed_lines;
   while (mixed_lines.size() < kSize) mixed_lines += "    \n  x\n";
-  const std::string texts[] = {std::string(kSize, ' '),       std::string(kSize, ' ') + "x", std::string(kSize, '\n'),
-                               std::string(kSize, ' ') + "1", std::string(kSize, '1'),       std::string(kSize, 'a'),
+  const std::string texts[] = {std::string(kSize, ' '),       std::string(kSize, ' ') + "x",
+                               std::string(kSize, '\n'),      std::string(kSize, ' ') + "1",
+                               std::string(kSize, '1'),       std::string(kSize, 'a'),
                                std::string(kSize, 'A') + "1", mixed_lines};
   for (const char* source : patterns) {
     const Pattern pattern = compiled(source);
     for (const std::string& text : texts) {
       size_t covered = 0;
-      const uint64_t work = pattern.split(text, [&](std::string_view piece, bool) { covered += piece.size(); });
+      const uint64_t work =
+          pattern.split(text, [&](std::string_view piece, bool) { covered += piece.size(); });
       EXPECT_EQ(covered, text.size());
       EXPECT_LE(work, 4 * text.size()) << source;
     }

@@ -36,10 +36,11 @@ RenderInput input_of(const OrderedJson& context) {
 }
 
 // Empty when the golden holds.
-std::string compare(const Result<ChatTemplate>& chat, const OrderedJson& golden) {
+std::string compare(const Result<ChatTemplate>& chat, const OrderedJson& golden,
+                    const OrderedJson& context) {
   const bool fails = golden.contains("error");
   if (!chat) return fails ? "" : "refused: " + chat.error().message;
-  const auto output = chat->render(input_of(golden.value("context", OrderedJson::object())));
+  const auto output = chat->render(input_of(context));
   if (!output) {
     if (!fails) return "error: " + output.error().message;
     EXPECT_EQ(output.error().message.find('\n'), std::string::npos) << output.error().message;
@@ -57,14 +58,15 @@ std::string compare(const Result<ChatTemplate>& chat, const OrderedJson& golden)
 void compare_folder(const fs::path& folder) {
   std::map<std::string, Result<ChatTemplate>> templates;
   std::map<std::string, int> cases, mismatches;
-  for (const OrderedJson& golden : read_goldens(folder / "goldens.json")) {
+  const OrderedJson goldens = read_goldens(folder / "goldens.json");
+  for (const OrderedJson& golden : goldens["cases"]) {
     const std::string name = golden["template"];
     auto it = templates.find(name);
     if (it == templates.end()) {
       it = templates.emplace(name, ChatTemplate::parse(read_text_file(folder / name, 1 << 22))).first;
     }
     ++cases[name];
-    const std::string difference = compare(it->second, golden);
+    const std::string difference = compare(it->second, golden, goldens["contexts"][golden["case"].get<std::string>()]);
     if (difference.empty()) continue;
     if (++mismatches[name] <= 3) ADD_FAILURE() << name << " " << golden["case"] << "\n" << difference;
   }
@@ -90,10 +92,12 @@ TEST(TemplateFolder, MatchesJinja2) {
 TEST(TemplateGolden, ExpressionsMatchJinja2) {
   setenv("TZ", "UTC", 1);
   int cases = 0;
-  for (const OrderedJson& golden : read_goldens(fs::path(FORESAIL_SOURCE_DIR) / "tests/data/template/expressions.json")) {
+  const fs::path path = fs::path(FORESAIL_SOURCE_DIR) / "tests/data/template/expressions.json";
+  const OrderedJson goldens = read_goldens(path);
+  for (const OrderedJson& golden : goldens["cases"]) {
     ++cases;
     const std::string source = golden["template"];
-    const std::string difference = compare(ChatTemplate::parse(source), golden);
+    const std::string difference = compare(ChatTemplate::parse(source), golden, goldens["context"]);
     EXPECT_TRUE(difference.empty()) << source << "\n" << difference;
   }
   EXPECT_GT(cases, 300);

@@ -44,7 +44,8 @@ TEST_P(TokenizerVectors, EncodeAsTheReferenceDoes) {
 
 TEST_P(TokenizerVectors, DecodeIsTheInverse) {
   const std::string name = GetParam();
-  const bool changes_text = name == "qwen2-small" || name == "ling-small" || name == "gpt2-small" || name == "merged-small";
+  const bool changes_text = name == "qwen2-small" || name == "ling-small" || name == "gpt2-small" ||
+                            name == "merged-small";
   if (changes_text) return;  // normalization, a prefix space, removed pieces
   const auto dir = data_dir() / name;
   const auto tokenizer = Tokenizer::load(dir);
@@ -56,9 +57,10 @@ TEST_P(TokenizerVectors, DecodeIsTheInverse) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TokenizerVectors,
-                         testing::Values("deepseek-v3-small", "deepseek-v2-small", "llama3-small", "qwen2-small",
-                                         "ling-small", "youtu-small", "tekken-small", "kimi-json-small", "kimi-small",
-                                         "gpt2-small", "merged-small"),
+                         testing::Values("deepseek-v3-small", "deepseek-v2-small", "llama3-small",
+                                         "qwen2-small", "ling-small", "youtu-small", "tekken-small",
+                                         "kimi-json-small", "kimi-small", "gpt2-small",
+                                         "merged-small"),
                          [](const auto& instance) {
                            std::string name = instance.param;
                            for (char& c : name)
@@ -84,7 +86,8 @@ TEST(DeepSeekTokenizer, HasTheKnownIdsAndEncodings) {
   EXPECT_EQ(tokenizer->encode("Hello world, 你好 12345", {.add_bos = true}),
             (std::vector<int32_t>{0, 19923, 2058, 14, 223, 30594, 223, 6895, 1883}));
   EXPECT_EQ(tokenizer->encode("<｜User｜>", {.allow_control = true}), std::vector<int32_t>{128803});
-  for (const int32_t id : tokenizer->encode("<｜User｜><｜begin▁of▁sentence｜>")) EXPECT_FALSE(tokenizer->is_control(id));
+  for (const int32_t id : tokenizer->encode("<｜User｜><｜begin▁of▁sentence｜>"))
+    EXPECT_FALSE(tokenizer->is_control(id));
 }
 
 }  // namespace

@@ -102,13 +102,13 @@ void pack_values(const void* const* rows, bool rows_are_bf16, int64_t key_count,
 
 // Tile over keys x lane panels: scores[key][lane].
 template <typename Kind, int MR, int NP>
-void score_tile(const void* const* key_rows, const char* queries, int64_t panel_bytes, int64_t steps,
-                float* scores, int64_t stride) {
+void score_tile(const void* const* key_rows, const void* const* ahead, const char* queries,
+                int64_t panel_bytes, int64_t steps, float* scores, int64_t stride) {
   V acc[MR][NP];
   for (int r = 0; r < MR; ++r)
     for (int p = 0; p < NP; ++p) acc[r][p] = zero();
-  run_rows<Kind, MR, NP>(reinterpret_cast<const typename Kind::Input* const*>(key_rows), queries,
-                         panel_bytes, steps, acc);
+  run_rows<Kind, MR, NP>(reinterpret_cast<const typename Kind::Input* const*>(key_rows), ahead,
+                         queries, panel_bytes, steps, acc);
   for (int r = 0; r < MR; ++r)
     for (int p = 0; p < NP; ++p) store(scores + r * stride + p * kLanes, acc[r][p]);
 }
@@ -127,27 +127,26 @@ void value_tile(const void* probabilities, int64_t lanes, const char* values, in
     for (int p = 0; p < NP; ++p) store(out + r * stride + p * kLanes, acc[r][p]);
 }
 
-// Calls body.template operator()<MR, NP>(row, panel) over a grid cut into register tiles.
-template <int MR, typename Body>
-inline void panels_of(int64_t row, int64_t panels, const Body& body) {
-  int64_t p = 0;
-  // 4 = 2 + 2 rather than 3 + 1: two wide tiles keep the multiply units busier.
-  while (panels - p >= kTilePanels && panels - p != kTilePanels + 1) {
-    body.template operator()<MR, kTilePanels>(row, p);
-    p += kTilePanels;
-  }
-  if constexpr (kTilePanels >= 2)
-    for (; panels - p >= 2; p += 2) body.template operator()<MR, 2>(row, p);
-  for (; p < panels; ++p) body.template operator()<MR, 1>(row, p);
+// Calls body.template operator()<MR, NP>(row, panel) over a grid cut into register tiles, a column
+// of tiles after the other: the panels of a column stay in L1 while the rows pass.
+template <int NP, typename Body>
+inline void rows_of(int64_t rows, int64_t panel, const Body& body) {
+  int64_t r = 0;
+  for (; r + kTileRows <= rows; r += kTileRows) body.template operator()<kTileRows, NP>(r, panel);
+  if constexpr (kTileRows > 2)
+    for (; r + 2 <= rows; r += 2) body.template operator()<2, NP>(r, panel);
+  for (; r < rows; ++r) body.template operator()<1, NP>(r, panel);
 }
 
 template <typename Body>
 inline void for_tiles(int64_t rows, int64_t panels, const Body& body) {
-  int64_t r = 0;
-  for (; r + kTileRows <= rows; r += kTileRows) panels_of<kTileRows>(r, panels, body);
-  if constexpr (kTileRows > 2)
-    for (; r + 2 <= rows; r += 2) panels_of<2>(r, panels, body);
-  for (; r < rows; ++r) panels_of<1>(r, panels, body);
+  int64_t p = 0;
+  // 4 = 2 + 2 rather than 3 + 1: two wide tiles keep the multiply units busier.
+  for (; panels - p >= kTilePanels && panels - p != kTilePanels + 1; p += kTilePanels)
+    rows_of<kTilePanels>(rows, p, body);
+  if constexpr (kTilePanels >= 2)
+    for (; panels - p >= 2; p += 2) rows_of<2>(rows, p, body);
+  for (; p < panels; ++p) rows_of<1>(rows, p, body);
 }
 
 // Scores -> probabilities for one block; updates max and sum, leaves the factor of the older
@@ -255,7 +254,11 @@ void attention(const AttentionArgs& args) {
       rows = converted;
     }
     for_tiles(key_count, lanes / kLanes, [&]<int MR, int NP>(int64_t key, int64_t panel) {
-      score_tile<Kind, MR, NP>(rows + key,
+      // The same place one block further, while there is one.
+      const bool more = begin + kKeyBlock + key + MR <= args.key_end;
+      const void* const* ahead =
+          args.key_rows + (begin - args.key_begin + key + (more ? kKeyBlock : 0));
+      score_tile<Kind, MR, NP>(rows + key, ahead,
                                static_cast<const char*>(args.queries) + panel * steps * kStepBytes,
                                steps * kStepBytes, steps, scores + key * lanes + panel * kLanes,
                                lanes);

@@ -19,6 +19,43 @@ struct RowTiles {
   int64_t begin(int64_t tile) const { return rows * tile / count; }
 };
 
+inline int64_t source_row(const PackRowsArgs& args, int64_t row) {
+  return (args.rows.index != nullptr ? args.rows.index[row] : row) * args.rows.stride;
+}
+
+#if defined(__AVX512F__)
+// Eight rows of sixteen 32-bit inputs -> sixteen steps of eight.
+inline void store_transposed(const __m512i (&row)[8], void* out) {
+  __m512i pair[8];
+  for (int i = 0; i < 4; ++i) {
+    pair[2 * i] = _mm512_unpacklo_epi32(row[2 * i], row[2 * i + 1]);
+    pair[2 * i + 1] = _mm512_unpackhi_epi32(row[2 * i], row[2 * i + 1]);
+  }
+  // quad[half][j]: rows 4 half .. 4 half + 3 of columns j, 4 + j, 8 + j, 12 + j, one per 128 bits.
+  __m512i quad[2][4];
+  for (int half = 0; half < 2; ++half)
+    for (int j = 0; j < 2; ++j) {
+      quad[half][2 * j] = _mm512_unpacklo_epi64(pair[4 * half + j], pair[4 * half + 2 + j]);
+      quad[half][2 * j + 1] = _mm512_unpackhi_epi64(pair[4 * half + j], pair[4 * half + 2 + j]);
+    }
+  const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+  const __m512i high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  __m512i step[2][4];  // [columns j and 4 + j | 8 + j and 12 + j][j], eight rows each
+  for (int j = 0; j < 4; ++j) {
+    step[0][j] = _mm512_permutex2var_epi64(quad[0][j], low, quad[1][j]);
+    step[1][j] = _mm512_permutex2var_epi64(quad[0][j], high, quad[1][j]);
+  }
+  char* to = static_cast<char*>(out);
+  for (int half = 0; half < 2; ++half)
+    for (int j = 0; j < 4; j += 2) {
+      _mm512_storeu_si512(to + half * 256 + j * 32,
+                          _mm512_shuffle_i64x2(step[half][j], step[half][j + 1], 0x44));
+      _mm512_storeu_si512(to + half * 256 + 128 + j * 32,
+                          _mm512_shuffle_i64x2(step[half][j], step[half][j + 1], 0xEE));
+    }
+}
+#endif
+
 // `steps` >= cols: the inputs behind the last are zeros.
 void pack_rows_f32_padded(const PackRowsArgs& args, int64_t steps) {
   const RowTiles tiles(args.row_count);
@@ -26,10 +63,19 @@ void pack_rows_f32_padded(const PackRowsArgs& args, int64_t steps) {
     const int64_t begin = tiles.begin(t);
     const int64_t m = tiles.begin(t + 1) - begin;
     float* out = static_cast<float*>(args.out) + begin * steps;
+    int64_t done = 0;
+#if defined(__AVX512F__)
+    for (; m == 8 && done + kLanes <= args.cols; done += kLanes) {
+      __m512i row[8];
+      for (int r = 0; r < 8; ++r)
+        row[r] = _mm512_castps_si512(load_any(args.rows.data, args.rows.is_bf16,
+                                              source_row(args, begin + r) + done, kLanes));
+      store_transposed(row, out + done * 8);
+    }
+#endif
     for (int64_t r = 0; r < m; ++r) {
-      const int64_t row = args.rows.index != nullptr ? args.rows.index[begin + r] : begin + r;
-      const int64_t at = row * args.rows.stride;
-      for (int64_t i = 0; i < steps; i += kLanes) {
+      const int64_t at = source_row(args, begin + r);
+      for (int64_t i = done; i < steps; i += kLanes) {
         float values[kLanes];
         const int64_t n = smaller(args.cols - i, kLanes);
         store(values, load_any(args.rows.data, args.rows.is_bf16, at + i, n));
@@ -42,11 +88,18 @@ void pack_rows_f32_padded(const PackRowsArgs& args, int64_t steps) {
 
 void pack_rows_f32(const PackRowsArgs& args) { pack_rows_f32_padded(args, args.cols); }
 
-#if !defined(__AVX512BF16__)
 void pack_rows_widened(const PackRowsArgs& args) {
   pack_rows_f32_padded(args, (args.cols + 1) & ~int64_t{1});
 }
-#else
+
+#if defined(__AVX512BF16__)
+// 32 numbers as bf16.
+inline __m512i load_32_bf16(const RowsIn& rows, int64_t at) {
+  if (rows.is_bf16) return _mm512_loadu_si512(static_cast<const uint16_t*>(rows.data) + at);
+  const float* p = static_cast<const float*>(rows.data) + at;
+  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(load(p + kLanes), load(p)));
+}
+
 void pack_rows_pairs(const PackRowsArgs& args) {
   const RowTiles tiles(args.row_count);
   const int64_t steps = (args.cols + 1) / 2;
@@ -54,10 +107,16 @@ void pack_rows_pairs(const PackRowsArgs& args) {
     const int64_t begin = tiles.begin(t);
     const int64_t m = tiles.begin(t + 1) - begin;
     uint32_t* out = static_cast<uint32_t*>(args.out) + begin * steps;
+    int64_t done = 0;
+    for (; m == 8 && done + 2 * kLanes <= args.cols; done += 2 * kLanes) {
+      __m512i row[8];
+      for (int r = 0; r < 8; ++r)
+        row[r] = load_32_bf16(args.rows, source_row(args, begin + r) + done);
+      store_transposed(row, out + done / 2 * 8);
+    }
     for (int64_t r = 0; r < m; ++r) {
-      const int64_t row = args.rows.index != nullptr ? args.rows.index[begin + r] : begin + r;
-      const int64_t at = row * args.rows.stride;
-      for (int64_t i = 0; i < args.cols; i += kLanes) {
+      const int64_t at = source_row(args, begin + r);
+      for (int64_t i = done; i < args.cols; i += kLanes) {
         uint16_t values[kLanes];
         const int64_t n = smaller(args.cols - i, kLanes);
         store_bf16(values, load_any(args.rows.data, args.rows.is_bf16, at + i, n));
@@ -139,12 +198,14 @@ template <typename Kind>
 void gemm(const GemmArgs& args, int64_t steps) {
   using Input = typename Kind::Input;
   const RowTiles tiles(args.row_count);
+  // One tile passes over the weights once: nothing to keep in the cache, so no blocks.
+  const int64_t block_steps = tiles.count == 1 ? steps : kBlockSteps;
   const int64_t panel_bytes = steps * kStepBytes;
   for (int64_t panel = args.panel_begin; panel < args.panel_end; panel += kTilePanels) {
     const int64_t np = smaller(args.panel_end - panel, kTilePanels);
     const char* b = static_cast<const char*>(args.weight) + panel * panel_bytes;
-    for (int64_t from = 0; from < steps; from += kBlockSteps) {
-      const int64_t count = smaller(steps - from, kBlockSteps);
+    for (int64_t from = 0; from < steps; from += block_steps) {
+      const int64_t count = smaller(steps - from, block_steps);
       for (int64_t t = 0; t < tiles.count; ++t) {
         const int64_t row = tiles.begin(t);
         const int64_t m = tiles.begin(t + 1) - row;
@@ -160,11 +221,13 @@ void gemm(const GemmArgs& args, int64_t steps) {
 
 void gemm_f32(const GemmArgs& args) { gemm<F32Kind>(args, args.n_in); }
 
+void gemm_wide(const GemmArgs& args) { gemm<WidenKind>(args, (args.n_in + 1) / 2); }
+
 void gemm_bf16(const GemmArgs& args) {
 #if defined(__AVX512BF16__)
   gemm<DotKind>(args, (args.n_in + 1) / 2);
 #else
-  gemm<WidenKind>(args, (args.n_in + 1) / 2);
+  gemm_wide(args);
 #endif
 }
 

@@ -20,8 +20,10 @@ constexpr IsaOps make_ops(const char* name) {
   ops.pack_rows_bf16 = pack_rows_widened;
 #endif
   ops.pack_rows_f32 = pack_rows_f32;
+  ops.pack_rows_wide = pack_rows_widened;
   ops.gemm_bf16 = gemm_bf16;
   ops.gemm_f32 = gemm_f32;
+  ops.gemm_wide = gemm_wide;
   ops.rms_norm = rms_norm;
   ops.silu_mul = silu_mul;
   ops.convert = convert;

@@ -100,15 +100,23 @@ inline void run_steps(const typename Kind::Input* a, int64_t a_step, const char*
   }
 }
 
-// As run_steps, but every row is a contiguous run of inputs of its own.
+// As run_steps, but every row is a contiguous run of inputs of its own, and `ahead` are rows that
+// will be wanted soon: one line of each is prefetched for every line used, since the hardware
+// does not foresee so many short streams.
 template <typename Kind, int MR, int NP>
-inline void run_rows(const typename Kind::Input* const* rows, const char* b, int64_t panel_bytes,
-                     int64_t steps, V (&acc)[MR][NP]) {
+inline void run_rows(const typename Kind::Input* const* rows, const void* const* ahead,
+                     const char* b, int64_t panel_bytes, int64_t steps, V (&acc)[MR][NP]) {
+  constexpr int64_t kLineSteps = 64 / sizeof(typename Kind::Input);
   const typename Kind::Input* row[MR];
   for (int r = 0; r < MR; ++r) row[r] = rows[r];
-  for (int64_t s = 0; s < steps; ++s) {
-    plain_step<Kind>([&](int r) { return row[r] + s; }, b, panel_bytes, acc);
-    b += kStepBytes;
+  for (int64_t from = 0; from < steps; from += kLineSteps) {
+    for (int r = 0; r < MR; ++r)
+      __builtin_prefetch(static_cast<const typename Kind::Input*>(ahead[r]) + from, 0, 2);
+    const int64_t to = from + kLineSteps < steps ? from + kLineSteps : steps;
+    for (int64_t s = from; s < to; ++s) {
+      plain_step<Kind>([&](int r) { return row[r] + s; }, b, panel_bytes, acc);
+      b += kStepBytes;
+    }
   }
 }
 
