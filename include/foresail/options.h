@@ -27,7 +27,9 @@ struct ModelOptions {
   std::string kv_cache_dtype = "auto";  // auto: as dtype
   std::string device = "cpu";           // cpu or ref (the slow float64 oracle)
   std::string cpu_isa = "auto";
-  std::string attention_path = "auto";  // auto, absorbed, expanded
+  // Prefill: auto, absorbed or expanded. Auto is the cheaper form where one request runs alone, and
+  // absorbed in the engine: only there a request's output cannot depend on what else is running.
+  std::string attention_path = "auto";
   int threads = 0;                      // 0: all cores
   int page_size = 64;                   // tokens
   int64_t context_length = 0;           // tokens; 0: what the model allows, at most 8192

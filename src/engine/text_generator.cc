@@ -43,7 +43,11 @@ void TextGenerator::prefill(RequestState& request) {
   const auto prompt_len = static_cast<int32_t>(request.tokens.size());
   for (int32_t begin = 0; begin < prompt_len; begin += kPrefillChunkRows) {
     const PrefillRows chunk{&request, begin, std::min(prompt_len, begin + kPrefillChunkRows)};
-    model_.iteration().prefill({&chunk, 1}, cheaper_path(model_.config(), chunk.end - chunk.begin, chunk.end));
+    const std::string& wanted = model_.options().attention_path;
+    AttentionPath path = cheaper_path(model_.config(), chunk.end - chunk.begin, chunk.end);
+    if (wanted != "auto")
+      path = wanted == "expanded" ? AttentionPath::kExpanded : AttentionPath::kAbsorbed;
+    model_.iteration().prefill({&chunk, 1}, path);
   }
 }
 

@@ -21,6 +21,7 @@ EngineOptions tiny_options(const std::string& golden, SpeculativeAlgorithm algor
   options.model_path = golden_path(golden);
   options.dtype = "f32";
   options.threads = 1;
+  options.attention_path = "absorbed";  // in plain_outputs too
   options.page_size = page_size;
   options.context_length = 256;
   options.max_running_requests = 5;

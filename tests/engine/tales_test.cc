@@ -1,0 +1,74 @@
+// The trained model in bf16, where drafts really are accepted.
+#include <gtest/gtest.h>
+
+#include "engine/engine_harness.h"
+
+namespace foresail {
+namespace {
+
+const char* const kPrompts[] = {
+    "Once upon a time there was a little",
+    "The old king said to his daughter",
+    "In the middle of the forest stood a house, and in the house lived",
+    "\"Where are you going?\" asked the wolf.",
+    "A poor miller had three sons, and when he died",
+};
+
+struct Case {
+  SpeculativeAlgorithm algorithm;
+  int page_size;
+};
+
+TEST(Tales, OutputEqualsPlainDecodeAndDraftsAreAccepted) {
+  EngineOptions options = tiny_options("g13_v3_mtp", SpeculativeAlgorithm::kNone, 64);
+  options.model_path = model_path("tales");
+  options.dtype = "bf16";
+  options.max_total_tokens = 0;
+  options.slot_count = 1;
+  const auto tokenizer = Tokenizer::load(options.model_path);
+  std::vector<Request> requests;
+  for (const char* prompt : kPrompts) {
+    for (const float temperature : {0.0f, 0.8f}) {
+      Request& request = requests.emplace_back();
+      request.input_ids = tokenizer->encode(prompt, {.add_bos = true});
+      request.max_tokens = 24;
+      request.sampling = {.temperature = temperature, .top_p = 0.95f, .seed = requests.size()};
+    }
+  }
+  std::vector<Output> expected;
+  {
+    LoadedModel plain(options);
+    expected = plain_outputs(plain, requests);
+  }
+  for (const auto& [algorithm, page_size] :
+       {Case{SpeculativeAlgorithm::kMtp, 16}, Case{SpeculativeAlgorithm::kEagle3, 64},
+        Case{SpeculativeAlgorithm::kNgram, 32}}) {
+    options.page_size = page_size;
+    options.max_total_tokens = 320;
+    options.slot_count = options.max_running_requests = 6;
+    options.speculative = {.algorithm = algorithm,
+                           .draft_model_path = model_path("tales-eagle3"),
+                           .steps = 7};
+    LoadedModel model(options);
+    for (const int steps : {1, 3, 7}) {
+      options.speculative.steps = steps;
+      options.chunked_prefill_size = steps == 1 ? 6 : 2048;
+      options.retract_every = steps == 7 ? 3 : 0;
+      options.late_results = steps == 3;
+      EngineLoop loop(model, tokenizer.get(), options);
+      const std::vector<Output> outputs = serve(loop, requests);
+      for (size_t i = 0; i < requests.size(); ++i)
+        EXPECT_EQ(outputs[i].ids, expected[i].ids)
+            << static_cast<int>(algorithm) << " steps " << steps << " request " << i;
+      const EngineStats stats = loop.stats();
+      const double accept_length = 1.0 + static_cast<double>(stats.accepted) /
+                                             static_cast<double>(stats.verify_passes);
+      if (algorithm != SpeculativeAlgorithm::kNgram) {
+        EXPECT_GT(accept_length, steps == 1 ? 1.2 : 1.3) << static_cast<int>(algorithm);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace foresail
