@@ -17,7 +17,7 @@ constexpr uint64_t kMaxInputBytes = 256ull << 20;
 
 struct EvalFlags {
   ModelFlags model;
-  std::string input_ids, input_ids_file, output, attention_path = "auto", text_file;
+  std::string input_ids, input_ids_file, output, text_file;
   int steps = 3;
   int64_t window = 0;
   bool json = false;
@@ -72,12 +72,11 @@ void add_logits(CLI::App& eval) {
   CLI::App* command = eval.add_subcommand("logits", "Write logits [T, V] and the last position's residual states as safetensors");
   add_model_flags(*command, flags->model, false);
   add_ids(*command, *flags);
-  command->add_option("--attention-path", flags->attention_path, "auto, absorbed or expanded")->capture_default_str();
   command->callback([flags] {
     const std::vector<int32_t> ids = parse_ids(*flags);
     flags->model.options.context_length = std::max<int64_t>(flags->model.options.context_length, static_cast<int64_t>(ids.size()));
     const auto model = load_model(flags->model);
-    write_tensors(flags->output, evaluate_logits(*model, ids, flags->attention_path));
+    write_tensors(flags->output, evaluate_logits(*model, ids, flags->model.options.attention_path));
   });
 }
 

@@ -38,6 +38,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
       ->capture_default_str()->check(CLI::IsMember({1, 16, 32, 64}));
   command.add_option("--context-length,--max-model-len", options.context_length, "most tokens of a request; 0: the model's, at most 8192")
       ->capture_default_str()->check(CLI::NonNegativeNumber);
+  command.add_option("--attention-path", options.attention_path, "auto, absorbed or expanded: the form of attention in prefill")->capture_default_str();
   command.add_flag("--quiet", flags.quiet, "no start-up line");
   if (!speculative) return;
   SpeculativeOptions& spec = options.speculative;

@@ -38,10 +38,7 @@ EngineLoop::EngineLoop(LoadedModel& model, const Tokenizer* tokenizer, const Eng
       tokenizer_(tokenizer),
       late_results_(options.late_results),
       scheduler_(scheduler_config(model, options)),
-      executor_(model.iteration(),
-                options.attention_path == "expanded" ? AttentionPath::kExpanded
-                                                     : AttentionPath::kAbsorbed,
-                options.max_running_requests,
+      executor_(model.iteration(), options.max_running_requests,
                 scheduler_.capacity().table_columns()) {
   draft_len_ = scheduler_.capacity().max_draft_len();
 }

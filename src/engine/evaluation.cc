@@ -17,10 +17,7 @@ constexpr int64_t kDefaultWindow = 2048;
 constexpr int64_t kChunkRows = 128;
 
 AttentionPath choose_path(const LoadedModel& model, const std::string& path, int64_t rows, int64_t keys) {
-  if (path == "absorbed") return AttentionPath::kAbsorbed;
-  if (path == "expanded") return AttentionPath::kExpanded;
-  if (path != "auto") throw_error(ErrorCode::kUsage, "--attention-path {} is unknown: choose auto, absorbed or expanded", path);
-  return cheaper_path(model.config(), rows, keys);
+  return forced_attention_path(path).value_or(cheaper_path(model.config(), rows, keys));
 }
 
 // One pass over positions [begin, begin + ids.size()) of slot 0 with logits for every row.

@@ -45,6 +45,13 @@ SpeculativeAlgorithm parse_speculative_algorithm(const std::string& name) {
   throw_error(ErrorCode::kUsage, "--speculative-algorithm {} is unknown: choose MTP (alias NEXTN), EAGLE3, NGRAM or NONE", name);
 }
 
+std::optional<AttentionPath> forced_attention_path(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  if (name == "absorbed") return AttentionPath::kAbsorbed;
+  if (name == "expanded") return AttentionPath::kExpanded;
+  throw_error(ErrorCode::kUsage, "--attention-path {} is unknown: choose auto, absorbed or expanded", name);
+}
+
 LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress) : options_(std::move(options)) {
   const ModelConfig config = read_model_config(options_.model_path);
   const DType dtype = parse_dtype("--dtype", options_.dtype);
@@ -88,6 +95,7 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress) : options_
 void LoadedModel::use_drafter(std::unique_ptr<Drafter> drafter) {
   drafter_ = std::move(drafter);
   IterationOptions iteration_options;
+  iteration_options.prefill_path = forced_attention_path(options_.attention_path);
   iteration_options.simulate_accept_length = options_.speculative.simulate_accept_length;
   iteration_ = std::make_unique<Iteration>(*model_, *store_, drafter_.get(), iteration_options);
 }

@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -15,6 +17,9 @@
 #include "speculative/iteration.h"
 
 namespace foresail {
+
+// "auto" is unset: the cheaper form for each chunk. Throws Error{kUsage} naming the choices.
+std::optional<AttentionPath> forced_attention_path(const std::string& name);
 
 class LoadedModel {
  public:

@@ -6,9 +6,8 @@
 
 namespace foresail {
 
-StepExecutor::StepExecutor(Iteration& iteration, AttentionPath prefill_path, int32_t slots,
-                           int32_t columns)
-    : iteration_(iteration), prefill_path_(prefill_path), table_(slots, columns), slots_(slots) {}
+StepExecutor::StepExecutor(Iteration& iteration, int32_t slots, int32_t columns)
+    : iteration_(iteration), table_(slots, columns), slots_(slots) {}
 
 void StepExecutor::start(SlotId slot, RequestState state) {
   state.slot = slot.value;
@@ -44,7 +43,7 @@ void StepExecutor::prefill(const StepPlan& plan, StepOutcome& outcome) {
     state.draft_steps = chunk.next_draft_len;
     drafting.push_back(&state);
   }
-  iteration_.prefill(chunks, prefill_path_);
+  iteration_.prefill(chunks);
   iteration_.draft(drafting);
   for (const PrefillChunk& chunk : plan.prefill) {
     if (!chunk.is_last()) continue;

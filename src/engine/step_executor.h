@@ -24,7 +24,7 @@ struct StepOutcome {
 
 class StepExecutor {
  public:
-  StepExecutor(Iteration& iteration, AttentionPath prefill_path, int32_t slots, int32_t columns);
+  StepExecutor(Iteration& iteration, int32_t slots, int32_t columns);
 
   // The slot's state begins anew; before the step whose first chunk is in the slot.
   void start(SlotId slot, RequestState state);
@@ -35,7 +35,6 @@ class StepExecutor {
   void decode(const StepPlan& plan, StepOutcome& outcome);
 
   Iteration& iteration_;
-  AttentionPath prefill_path_;
   PageTable table_;
   std::vector<RequestState> slots_;
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "attention/attention_path.h"
 #include "base/error.h"
 #include "engine/commit.h"
 
@@ -43,11 +42,7 @@ void TextGenerator::prefill(RequestState& request) {
   const auto prompt_len = static_cast<int32_t>(request.tokens.size());
   for (int32_t begin = 0; begin < prompt_len; begin += kPrefillChunkRows) {
     const PrefillRows chunk{&request, begin, std::min(prompt_len, begin + kPrefillChunkRows)};
-    const std::string& wanted = model_.options().attention_path;
-    AttentionPath path = cheaper_path(model_.config(), chunk.end - chunk.begin, chunk.end);
-    if (wanted != "auto")
-      path = wanted == "expanded" ? AttentionPath::kExpanded : AttentionPath::kAbsorbed;
-    model_.iteration().prefill({&chunk, 1}, path);
+    model_.iteration().prefill({&chunk, 1});
   }
 }
 

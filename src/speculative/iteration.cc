@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/attention_path.h"
 #include "base/check.h"
 #include "model/scratch.h"
 #include "runtime/random.h"
@@ -53,7 +54,22 @@ int32_t Iteration::draw(RequestState& request, std::span<float> logits) {
   return token;
 }
 
-void Iteration::prefill(std::span<const PrefillRows> chunks, std::optional<AttentionPath> path) {
+void Iteration::prefill(std::span<const PrefillRows> chunks) {
+  // Expanded chunks run alone, so that a request's bits depend on its own chunk only; absorbed rows
+  // are independent of their pass and share one.
+  std::vector<PrefillRows> absorbed;
+  for (const PrefillRows& chunk : chunks) {
+    const AttentionPath path =
+        options_.prefill_path.value_or(cheaper_path(model_.config(), chunk.end - chunk.begin, chunk.end));
+    if (path == AttentionPath::kAbsorbed)
+      absorbed.push_back(chunk);
+    else
+      prefill_pass({&chunk, 1}, path);
+  }
+  if (!absorbed.empty()) prefill_pass(absorbed, AttentionPath::kAbsorbed);
+}
+
+void Iteration::prefill_pass(std::span<const PrefillRows> chunks, AttentionPath path) {
   Rows rows;
   std::vector<int32_t> logit_rows;
   for (const PrefillRows& chunk : chunks) {
@@ -62,7 +78,7 @@ void Iteration::prefill(std::span<const PrefillRows> chunks, std::optional<Atten
     if (chunk.end == static_cast<int32_t>(chunk.request->tokens.size()))
       logit_rows.push_back(static_cast<int32_t>(rows.token_ids.size()) - 1);
   }
-  const MlaModel::Output output = run_target(rows, path.value_or(options_.prefill_path), logit_rows);
+  const MlaModel::Output output = run_target(rows, path, logit_rows);
   int64_t logit_row = 0;
   for (const PrefillRows& chunk : chunks) {
     RequestState& request = *chunk.request;

@@ -50,7 +50,9 @@ struct IterationResult {
 };
 
 struct IterationOptions {
-  AttentionPath prefill_path = AttentionPath::kAbsorbed;
+  // Unset: the cheaper form for each chunk. Forcing the absorbed one makes output independent of
+  // how prompts are cut into chunks, bit for bit.
+  std::optional<AttentionPath> prefill_path;
   // Overrides acceptance for performance runs: mean tokens per iteration. Output is then not the
   // model's; callers must mark every figure.
   std::optional<double> simulate_accept_length;
@@ -63,8 +65,7 @@ class Iteration {
 
   // Rows of several requests in one pass. A request whose end is its token count gets its first
   // output token (appended), and with a drafter its first drafts on the next decode().
-  // path: instead of the option's.
-  void prefill(std::span<const PrefillRows> chunks, std::optional<AttentionPath> path = {});
+  void prefill(std::span<const PrefillRows> chunks);
   // Advances every request by one verify pass of its drafts, then proposes those of the next.
   std::vector<IterationResult> decode(std::span<RequestState* const> requests);
   // Proposes drafts for requests that just finished prefill.
@@ -72,6 +73,7 @@ class Iteration {
 
  private:
   struct Rows;
+  void prefill_pass(std::span<const PrefillRows> chunks, AttentionPath path);
   MlaModel::Output run_target(Rows& rows, AttentionPath path, std::span<const int32_t> logit_rows);
   int32_t draw(RequestState& request, std::span<float> logits);
   void accept(RequestState& request, const MatrixView& logits, int64_t first_row, IterationResult& result);
