@@ -150,6 +150,7 @@ struct TileArgs {
   int64_t panel;  // first
   bool is_first;  // block of inputs
   bool is_last;
+  bool is_plain;  // whole panels to f32, only scaled
 };
 
 constexpr int64_t kScratchStride = kTilePanels * kLanes;
@@ -163,14 +164,22 @@ void tile(const TileArgs& args) {
       acc[r][p] = args.is_first ? zero() : load(scratch + r * kScratchStride + p * kLanes);
   run_steps<Kind, MR, NP>(static_cast<const typename Kind::Input*>(args.a), MR, args.b,
                           args.panel_bytes, args.steps, acc);
+  if (!args.is_last) {
+    for (int r = 0; r < MR; ++r)
+      for (int p = 0; p < NP; ++p) store(scratch + r * kScratchStride + p * kLanes, acc[r][p]);
+    return;
+  }
+  const GemmArgs& gemm = *args.gemm;
+  if (args.is_plain) {  // the same arithmetic as finish, without its questions
+    const V scale = set1(gemm.scale);
+    float* out = static_cast<float*>(gemm.out) + args.row * gemm.out_stride + args.panel * kLanes;
+    for (int r = 0; r < MR; ++r)
+      for (int p = 0; p < NP; ++p)
+        store(out + r * gemm.out_stride + p * kLanes, mul(acc[r][p], scale));
+    return;
+  }
   for (int r = 0; r < MR; ++r)
-    for (int p = 0; p < NP; ++p) {
-      if (args.is_last) {
-        finish(*args.gemm, args.row + r, args.panel + p, acc[r][p]);
-      } else {
-        store(scratch + r * kScratchStride + p * kLanes, acc[r][p]);
-      }
-    }
+    for (int p = 0; p < NP; ++p) finish(gemm, args.row + r, args.panel + p, acc[r][p]);
 }
 
 using TileFn = void (*)(const TileArgs&);
@@ -201,6 +210,8 @@ void gemm(const GemmArgs& args, int64_t steps) {
   // One tile passes over the weights once: nothing to keep in the cache, so no blocks.
   const int64_t block_steps = tiles.count == 1 ? steps : kBlockSteps;
   const int64_t panel_bytes = steps * kStepBytes;
+  const bool plain = args.bias == nullptr && args.row_scale == nullptr &&
+                     args.out_index == nullptr && !args.accumulate && !args.out_is_bf16;
   for (int64_t panel = args.panel_begin; panel < args.panel_end; panel += kTilePanels) {
     const int64_t np = smaller(args.panel_end - panel, kTilePanels);
     const char* b = static_cast<const char*>(args.weight) + panel * panel_bytes;
@@ -211,8 +222,10 @@ void gemm(const GemmArgs& args, int64_t steps) {
         const int64_t m = tiles.begin(t + 1) - row;
         const Input* a = static_cast<const Input*>(args.packed_rows) +
                          Kind::kInputsPerStep * (row * steps + from * m);
-        const TileArgs tile_args = {&args,       a,   b + from * kStepBytes, panel_bytes, count, row,
-                                    panel,       from == 0, from + count == steps};
+        const TileArgs tile_args = {&args, a,     b + from * kStepBytes, panel_bytes,
+                                    count, row,   panel,                 from == 0,
+                                    from + count == steps,
+                                    plain && (panel + np) * kLanes <= args.n_out};
         choose_tile<Kind>(m, np)(tile_args);
       }
     }
