@@ -716,11 +716,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
   if (warp >= 8) {
-    ptx::register_decrease<56>();
+    ptx::register_decrease<48>();
     if (warp == 8) produce_keys<N>(params, &page_map, &small_map, shared);
     if (warp == 9) produce_queries<N>(params, &query_map, shared);
   } else {
-    ptx::register_increase<224>();
+    ptx::register_increase<232>();
     Consumer<N> consumer{params, smem, shared, warp / 4, warp & 3,
                          static_cast<int>(threadIdx.x & 31)};
     consumer.run();
