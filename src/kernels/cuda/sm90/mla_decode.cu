@@ -146,8 +146,7 @@ MlaDecodeStatus check(const MlaDecodeParams& p) {
       p.num_pages <= 0 || p.max_pages <= 0 || !(p.softmax_scale > 0.f)) {
     return MlaDecodeStatus::kBadShape;
   }
-  const bool small_page = p.page_size == 16 || p.page_size == 32;
-  if (!small_page && (p.page_size < 64 || p.page_size % 64 != 0)) {
+  if (p.page_size < 16 || (p.page_size & (p.page_size - 1)) != 0) {
     return MlaDecodeStatus::kBadPageSize;
   }
   const int64_t pool_rows = static_cast<int64_t>(p.num_pages) * p.page_size;
@@ -212,8 +211,7 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.rows = rows;
   k.row_blocks = cut.row_blocks;
   k.rows_per_block = cut.rows_per_block;
-  k.page_size = p.page_size;
-  k.page_log2 = (p.page_size & (p.page_size - 1)) == 0 ? floor_log2(p.page_size) : -1;
+  k.page_log2 = floor_log2(p.page_size);
   k.max_pages = p.max_pages;
   k.pool_rows = pool_rows;
   k.unit_log2 = p.unit_tokens > 0 ? floor_log2(p.unit_tokens) : 0;

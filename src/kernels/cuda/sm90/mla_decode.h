@@ -17,7 +17,7 @@ inline constexpr int kMlaKeyDim = kMlaLatentDim + kMlaRopeDim;
 enum class MlaDecodeStatus {
   kOk,
   kBadShape,       // a count is not positive, heads > 128 or q_len > 64
-  kBadPageSize,    // page_size is not 16, 32, 64 or a multiple of 64
+  kBadPageSize,    // page_size is not a power of two of at least 16
   kBadAlignment,   // query or cache pointer is not 16-byte aligned, or a pointer is missing
   kSmallWorkspace, // workspace_bytes < mla_decode_workspace_bytes(params)
   kNoDevice,       // the current device is not sm_90 or its driver lacks tensor maps
@@ -29,7 +29,7 @@ struct MlaDecodeParams {
   int batch = 0;
   int q_len = 1;      // query tokens a request (draft verification uses more than one)
   int num_heads = 0;  // query heads on this device
-  int page_size = 64; // tokens a page
+  int page_size = 64; // tokens a page: 16, 32, 64 or a larger power of two
   int num_pages = 0;  // pages in the pool
   int max_pages = 0;  // row length of block_table
 

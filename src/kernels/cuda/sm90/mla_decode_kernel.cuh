@@ -48,8 +48,7 @@ struct KernelParams {
   int rows;           // q_len * num_heads
   int row_blocks;     // pieces the rows are cut into, each a request of its own to the schedule
   int rows_per_block; // <= N
-  int page_log2;      // log2 of page_size, or -1 when it is not a power of two
-  int page_size;
+  int page_log2;      // log2 of page_size
   int max_pages;
   int pool_rows;      // num_pages * page_size: first row past the pool
   int unit_log2;      // 0: chosen from the lengths
@@ -64,13 +63,14 @@ struct Layout {
   static constexpr int kWeights = kQuery + kQueryStages * kQueryBytes;  // P^T, [N, 64 keys] bf16
   static constexpr int kReduce = kWeights + N * 128;                    // [8 warps][N] float
   static constexpr int kMaximum = kReduce + 8 * N * 4;                  // [N] float
-  static constexpr int kRescale = kMaximum + N * 4;                     // [N] float
-  static constexpr int kBarriers = kRescale + N * 4;
+  static constexpr int kRescale = kMaximum + N * 4;  // [warpgroup whose turn it is][N] float
+  static constexpr int kBarriers = kRescale + 2 * N * 4;
   static constexpr int kFull = kBarriers;  // [kStages][kParts]
   static constexpr int kEmpty = kFull + kStages * kParts * 8;
   static constexpr int kQueryFull = kEmpty + kStages * 8;
   static constexpr int kQueryEmpty = kQueryFull + kQueryStages * 8;
-  static constexpr int kTotal = kQueryEmpty + kQueryStages * 8;
+  static constexpr int kShared = kQueryEmpty + kQueryStages * 8;  // SharedRequest [2]
+  static constexpr int kTotal = kShared + 2 * 16;
   static_assert(kTotal <= 227 * 1024);
 };
 
@@ -82,6 +82,13 @@ struct Segment {
   int key_begin;
   int key_end;
   bool whole;
+};
+
+// A request that several blocks work on, as its merge needs it.
+struct alignas(16) SharedRequest {
+  int request;
+  int first_unit;
+  int units;
 };
 
 __device__ __forceinline__ int key_len_of(const KernelParams& p, int request) {
@@ -183,7 +190,7 @@ __device__ __forceinline__ void produce_keys(const KernelParams& p, const CUtens
   const uint64_t policy = ptx::evict_first_policy();
   Walker walker(p);
   Segment segment;
-  const int big_box = min(p.page_size, kTile);
+  const int big_box = min(1 << p.page_log2, kTile);
   int tile = 0;
   while (walker.next(p, &segment)) {
     const int real = p.row_blocks == 1 ? segment.request : segment.request / p.row_blocks;
@@ -199,8 +206,8 @@ __device__ __forceinline__ void produce_keys(const KernelParams& p, const CUtens
       int row = p.pool_rows;
       if (lane < boxes && lane * box < count) {
         const int position = key + lane * box;
-        const int page = p.page_log2 >= 0 ? position >> p.page_log2 : position / p.page_size;
-        row = __ldg(table + page) * p.page_size + (position - page * p.page_size);
+        row = (__ldg(table + (position >> p.page_log2)) << p.page_log2) +
+              (position & ((1 << p.page_log2) - 1));
       }
       ptx::mbarrier_wait(shared + L::kEmpty + stage * 8, ((tile / kStages) & 1) ^ 1);
       const uint32_t full = shared + L::kFull + stage * kParts * 8;
@@ -304,7 +311,7 @@ struct Merged {
 // no block ever waits for one that waits for it; all blocks are resident (cooperative launch).
 template <int N>
 __device__ __forceinline__ void merge_request(const KernelParams& p, const Walker& walker,
-                                              const Segment& segment, float4* scratch) {
+                                              const SharedRequest& segment, float4* scratch) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
   const SplitGroup group =
       split_group(segment.first_unit, segment.units, walker.total, walker.blocks);
@@ -391,6 +398,13 @@ __device__ __forceinline__ int row_limit(const KernelParams& p, int base_row, in
   return key_len - (last_query - query);
 }
 
+// Maximum over the eight lanes that hold the same columns.
+__device__ __forceinline__ float lane_maximum(float value) {
+  value = fmaxf(value, __shfl_xor_sync(~0u, value, 4));
+  value = fmaxf(value, __shfl_xor_sync(~0u, value, 8));
+  return fmaxf(value, __shfl_xor_sync(~0u, value, 16));
+}
+
 template <int N>
 struct Consumer {
   using L = Layout<N>;
@@ -454,27 +468,16 @@ struct Consumer {
     }
 
     float* reduce = floats(L::kReduce) + group * 4 * N;
-    float maximum[kBlocks][2], rescale[kBlocks][2];
+    float old_max[kBlocks][2];
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        float m = fmaxf(s[b * 4 + j], s[b * 4 + 2 + j]);
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, 4));
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, 8));
-        maximum[b][j] = fmaxf(m, __shfl_xor_sync(~0u, m, 16));
-      }
       const int column = b * 8 + 2 * (lane % 4);
-      if (lane < 4) {
-        *reinterpret_cast<float2*>(reduce + warp * N + column) = {maximum[b][0], maximum[b][1]};
-      }
-      if (first) {
-        rescale[b][0] = rescale[b][1] = kNegativeInfinity;
-      } else {
-        const float2 old = *reinterpret_cast<const float2*>(floats(L::kMaximum) + column);
-        rescale[b][0] = old.x;
-        rescale[b][1] = old.y;
-      }
+      const float2 m = {lane_maximum(fmaxf(s[b * 4], s[b * 4 + 2])),
+                        lane_maximum(fmaxf(s[b * 4 + 1], s[b * 4 + 3]))};
+      if (lane < 4) *reinterpret_cast<float2*>(reduce + warp * N + column) = m;
+      const float2 old = *reinterpret_cast<const float2*>(floats(L::kMaximum) + column);
+      old_max[b][0] = first ? kNegativeInfinity : old.x;
+      old_max[b][1] = first ? kNegativeInfinity : old.y;
     }
     ptx::barrier_sync(kBarWarpgroup + group, 128);
 #pragma unroll
@@ -486,15 +489,20 @@ struct Consumer {
         const float2 other = *reinterpret_cast<const float2*>(reduce + w * N + column);
         m = {fmaxf(m.x, other.x), fmaxf(m.y, other.y)};
       }
-      const float new_max[2] = {fmaxf(rescale[b][0], m.x * p.scale_log2),
-                                fmaxf(rescale[b][1], m.y * p.scale_log2)};
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        maximum[b][j] = new_max[j];
-        rescale[b][j] = weight(rescale[b][j], new_max[j]);
-        const float offset = new_max[j] == kNegativeInfinity ? 0.f : new_max[j];
-        s[b * 4 + j] = ptx::exp2_approx(s[b * 4 + j] * p.scale_log2 - offset);
-        s[b * 4 + 2 + j] = ptx::exp2_approx(s[b * 4 + 2 + j] * p.scale_log2 - offset);
+      const float2 maximum = {fmaxf(old_max[b][0], m.x * p.scale_log2),
+                              fmaxf(old_max[b][1], m.y * p.scale_log2)};
+      const float2 rescale = {weight(old_max[b][0], maximum.x), weight(old_max[b][1], maximum.y)};
+      const float2 offset = {maximum.x == kNegativeInfinity ? 0.f : maximum.x,
+                             maximum.y == kNegativeInfinity ? 0.f : maximum.y};
+      s[b * 4] = ptx::exp2_approx(s[b * 4] * p.scale_log2 - offset.x);
+      s[b * 4 + 1] = ptx::exp2_approx(s[b * 4 + 1] * p.scale_log2 - offset.y);
+      s[b * 4 + 2] = ptx::exp2_approx(s[b * 4 + 2] * p.scale_log2 - offset.x);
+      s[b * 4 + 3] = ptx::exp2_approx(s[b * 4 + 3] * p.scale_log2 - offset.y);
+      sum[b][0] = sum[b][0] * rescale.x + s[b * 4] + s[b * 4 + 2];
+      sum[b][1] = sum[b][1] * rescale.y + s[b * 4 + 1] + s[b * 4 + 3];
+      if (warp == 0 && lane < 4) {
+        *reinterpret_cast<float2*>(floats(L::kMaximum) + column) = maximum;
+        *reinterpret_cast<float2*>(floats(L::kRescale) + group * N + column) = rescale;
       }
     }
 
@@ -516,29 +524,15 @@ struct Consumer {
             ptx::pack_bf16(s[b * 4 + 6], s[b * 4 + 7]));
       }
     }
-    if (warp == 0 && lane < 4) {
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-        const int column = b * 8 + 2 * lane;
-        *reinterpret_cast<float2*>(floats(L::kMaximum) + column) = {maximum[b][0], maximum[b][1]};
-        *reinterpret_cast<float2*>(floats(L::kRescale) + column) = {rescale[b][0], rescale[b][1]};
-      }
-    }
     ptx::fence_proxy_async();
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      // This thread's sums follow the rescaling of all tiles; its own tile is added after it.
-      sum[b][0] = sum[b][0] * rescale[b][0] + s[b * 4] + s[b * 4 + 2];
-      sum[b][1] = sum[b][1] * rescale[b][1] + s[b * 4 + 1] + s[b * 4 + 3];
-    }
   }
 
   __device__ __forceinline__ void accumulate_tile(int stage, bool first, bool own) {
     if (!first) {
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
-        const float2 factor = *reinterpret_cast<const float2*>(floats(L::kRescale) + b * 8 +
-                                                               2 * (lane % 4));
+        const float2 factor = *reinterpret_cast<const float2*>(
+            floats(L::kRescale) + (own ? group : 1 - group) * N + b * 8 + 2 * (lane % 4));
         if (!own) {
           sum[b][0] *= factor.x;
           sum[b][1] *= factor.y;
@@ -645,7 +639,8 @@ struct Consumer {
 
   __device__ __forceinline__ void run() {
     Walker walker(p);
-    Segment segment, shared_first, shared_last;
+    Segment segment;
+    SharedRequest* requests = reinterpret_cast<SharedRequest*>(smem + L::kShared);
     int shared_segments = 0;
     int tile = 0;
     for (int i = 0; walker.next(p, &segment); ++i) {
@@ -673,21 +668,26 @@ struct Consumer {
                      last_query);
         } else {
           ptx::barrier_arrive(kBarWeightsFree, kConsumerThreads);
+          for (int part = 0; part < kParts; ++part) {
+            ptx::mbarrier_wait(shared + L::kFull + (stage * kParts + part) * 8,
+                               (tile / kStages) & 1);
+          }
         }
         ptx::barrier_sync(kBarWeightsReady, kConsumerThreads);
         accumulate_tile(stage, first, own);
         if (lane == 0) ptx::mbarrier_arrive(shared + L::kEmpty + stage * 8);
       }
       if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty + query_stage * 8);
-      finish_segment(walker, segment, empty);
-      if (!segment.whole) {
-        if (shared_segments++ == 0) shared_first = segment;
-        shared_last = segment;
+      if (!segment.whole && threadIdx.x == 0) {
+        requests[min(shared_segments, 1)] = {segment.request, segment.first_unit, segment.units};
       }
+      shared_segments += !segment.whole;
+      finish_segment(walker, segment, empty);
     }
     float4* scratch = reinterpret_cast<float4*>(smem);  // all tiles are consumed by now
-    if (shared_segments > 0) merge_request<N>(p, walker, shared_first, scratch);
-    if (shared_segments > 1) merge_request<N>(p, walker, shared_last, scratch);
+    for (int i = 0; i < shared_segments; ++i) {
+      merge_request<N>(p, walker, requests[i], scratch);
+    }
   }
 };
 
@@ -716,11 +716,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
   if (warp >= 8) {
-    ptx::register_decrease<48>();
+    ptx::register_decrease<56>();
     if (warp == 8) produce_keys<N>(params, &page_map, &small_map, shared);
     if (warp == 9) produce_queries<N>(params, &query_map, shared);
   } else {
-    ptx::register_increase<232>();
+    ptx::register_increase<224>();
     Consumer<N> consumer{params, smem, shared, warp / 4, warp & 3,
                          static_cast<int>(threadIdx.x & 31)};
     consumer.run();

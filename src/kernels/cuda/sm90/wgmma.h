@@ -12,9 +12,9 @@ namespace foresail::cuda::ptx {
 // 16 elements of K are 32 bytes on. M-major (A = values transposed): lines are K, atoms follow
 // along K; the next 16 of K are 2048 bytes on. Both need the same fields: stride 1024 bytes
 // (bits 32..45, in 16-byte units) and swizzle mode 1 = 128 bytes (bits 62..63). The leading
-// stride (bits 16..29) is not used when M or N fits one atom row.
+// stride (bits 16..29) has no effect while M or N fits one atom row.
 __device__ __forceinline__ uint64_t operand_descriptor(uint32_t shared_address) {
-  return (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32) | (uint64_t{1} << 16) |
+  return (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32) | (uint64_t{1024 >> 4} << 16) |
          ((shared_address & 0x3ffff) >> 4);
 }
 
