@@ -4,7 +4,8 @@
 //   mla_decode_bench --tiny          a few very small checks (for compute-sanitizer)
 //   mla_decode_bench --sweep         time each small-batch shape at several unit sizes
 //   options: --csv FILE  --unit TOKENS  --all-rows (time shapes above 64 rows too)
-// Cold caches: the calls of one graph use different pages, 150 MB apart before a page is read again.
+// Cold caches: the calls of one graph use different pages, 150 MB apart before a page is read
+// again.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -24,16 +25,16 @@
 namespace foresail::bench {
 namespace {
 
-#define CUDA_CHECK(call)                                                              \
-  do {                                                                                \
-    const cudaError_t error_ = (call);                                                \
-    if (error_ != cudaSuccess) {                                                      \
+#define CUDA_CHECK(call)                                                                  \
+  do {                                                                                    \
+    const cudaError_t error_ = (call);                                                    \
+    if (error_ != cudaSuccess) {                                                          \
       std::fprintf(stderr, "%s:%d %s\n", __FILE__, __LINE__, cudaGetErrorString(error_)); \
-      std::exit(2);                                                                   \
-    }                                                                                 \
+      std::exit(2);                                                                       \
+    }                                                                                     \
   } while (0)
 
-constexpr double kColdBytes = 150e6;        // 2.5 x the 60 MB of L2
+constexpr double kColdBytes = 150e6;  // 2.5 x the 60 MB of L2
 constexpr double kRelativeErrorBar = 2.5e-3;
 constexpr double kBytesPerSecond = 4.3e12;  // measured copy rate, read + write
 constexpr double kFlopsPerSecond = 790e12;  // measured bf16 product of random matrices
@@ -85,7 +86,8 @@ class Case {
       pages_a_replica += pages;
       bytes_ += key_len * 1152.0;
     }
-    if (cold) replicas_ = std::max(1, static_cast<int>(std::ceil(kColdBytes / std::max(bytes_, 1e6))));
+    if (cold)
+      replicas_ = std::max(1, static_cast<int>(std::ceil(kColdBytes / std::max(bytes_, 1e6))));
     num_pages_ = static_cast<int>(pages_a_replica * replicas_ + 3);
     std::mt19937 random(shape.heads * 131 + shape.q_len * 17 + batch + shape.page);
     std::vector<int> order(num_pages_);
@@ -224,7 +226,8 @@ class Case {
           norm += want * want;
         }
         const float want = expected_lse[i];
-        const bool both_empty = std::isinf(want) && want < 0 && std::isinf(lse[row]) && lse[row] < 0;
+        const bool both_empty =
+            std::isinf(want) && want < 0 && std::isinf(lse[row]) && lse[row] < 0;
         if (!both_empty && !(std::fabs(lse[row] - want) <= 2e-3f * (1.f + std::fabs(want)))) {
           return INFINITY;
         }
@@ -390,15 +393,18 @@ void print_row(FILE* csv, const Shape& shape, const Case& one, const Case::Timin
       peer_us = p.us;
     }
   }
-  std::printf("%3d %3d %2d %6d%s %3d u%-3d %8.2f us  %5.3fx %-10s stream %8.2f  %5.1f%%  err %.2e  +-%.1f%%\n",
-              batch, shape.heads, shape.q_len, key_len, mixed ? "m" : " ", shape.page, unit, t.us,
-              peer_us / t.us, peer, t.stream_us, 100 * t.stream_us / t.us, error, 50 * t.spread);
+  std::printf(
+      "%3d %3d %2d %6d%s %3d u%-3d %8.2f us  %5.3fx %-10s stream %8.2f  %5.1f%%  err %.2e  "
+      "+-%.1f%%\n",
+      batch, shape.heads, shape.q_len, key_len, mixed ? "m" : " ", shape.page, unit, t.us,
+      peer_us / t.us, peer, t.stream_us, 100 * t.stream_us / t.us, error, 50 * t.spread);
   if (csv == nullptr) return;
   const auto line = [&](const char* who, double us, double relerr) {
-    std::fprintf(csv, "%s,%d,%d,%d,%d%s,%d,%.3f,0.000,0.000,%.3f,%.4f,%.1f,%.1f,%.3e,%s,%.3f,%.3f,%.3f\n",
-                 who, batch, shape.heads, shape.q_len, key_len, mixed ? "m" : "", shape.page, us,
-                 one.floor_us(), one.floor_us() / us, one.bytes() / us * 1e-3,
-                 one.flops() / us * 1e-6, relerr, peer, peer_us, peer_us / us, t.stream_us / us);
+    std::fprintf(
+        csv, "%s,%d,%d,%d,%d%s,%d,%.3f,0.000,0.000,%.3f,%.4f,%.1f,%.1f,%.3e,%s,%.3f,%.3f,%.3f\n",
+        who, batch, shape.heads, shape.q_len, key_len, mixed ? "m" : "", shape.page, us,
+        one.floor_us(), one.floor_us() / us, one.bytes() / us * 1e-3, one.flops() / us * 1e-6,
+        relerr, peer, peer_us, peer_us / us, t.stream_us / us);
   };
   line("kvread", t.stream_us, -1.0);
   line("foresail", t.us, error);
@@ -416,9 +422,10 @@ int run_bench(const Options& options) {
   shapes.push_back({16, 4, 64, {4641, 45118, 1730, 1696}});
   FILE* csv = options.csv ? std::fopen(options.csv, "w") : nullptr;
   if (csv) {
-    std::fprintf(csv, "peer,b,h,q,ctx,page,us_per_layer,meta_us,plan_host_us,floor_us,"
-                      "floor_over_time,GBps,TFLOPs,relerr,best_peer,best_peer_us,ratio,"
-                      "stream_over_time\n");
+    std::fprintf(csv,
+                 "peer,b,h,q,ctx,page,us_per_layer,meta_us,plan_host_us,floor_us,"
+                 "floor_over_time,GBps,TFLOPs,relerr,best_peer,best_peer_us,ratio,"
+                 "stream_over_time\n");
   }
   int failed = 0;
   std::printf("  b   h  q    ctx page unit\n");
@@ -445,13 +452,20 @@ int main(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
-    if (arg == "--check") options.check_only = true;
-    else if (arg == "--tiny") options.tiny = true;
-    else if (arg == "--sweep") options.sweep = true;
-    else if (arg == "--quick") options.quick = true;
-    else if (arg == "--all-rows") options.all_rows = true;
-    else if (arg == "--unit" && i + 1 < argc) options.unit = std::atoi(argv[++i]);
-    else if (arg == "--csv" && i + 1 < argc) options.csv = argv[++i];
+    if (arg == "--check")
+      options.check_only = true;
+    else if (arg == "--tiny")
+      options.tiny = true;
+    else if (arg == "--sweep")
+      options.sweep = true;
+    else if (arg == "--quick")
+      options.quick = true;
+    else if (arg == "--all-rows")
+      options.all_rows = true;
+    else if (arg == "--unit" && i + 1 < argc)
+      options.unit = std::atoi(argv[++i]);
+    else if (arg == "--csv" && i + 1 < argc)
+      options.csv = argv[++i];
     else {
       std::fprintf(stderr, "unknown argument %s\n", arg.c_str());
       return 2;
@@ -459,8 +473,13 @@ int main(int argc, char** argv) {
   }
   if (options.tiny) {
     const std::vector<int> lens = {0, 1, 17, 64, 130, 65};
-    return run_checks({{5, 1, 16, lens}, {16, 1, 64, lens}, {16, 2, 32, lens}, {16, 3, 64, lens},
-                       {16, 4, 64, lens}, {20, 4, 64, {33}, 2}, {16, 1, 64, {700}}},
+    return run_checks({{5, 1, 16, lens},
+                       {16, 1, 64, lens},
+                       {16, 2, 32, lens},
+                       {16, 3, 64, lens},
+                       {16, 4, 64, lens},
+                       {20, 4, 64, {33}, 2},
+                       {16, 1, 64, {700}}},
                       {0, 16, 64}, 1) != 0;
   }
   if (options.check_only) return run_checks(check_grid(), {0, 16, 32, 64, 128}, 2) != 0;

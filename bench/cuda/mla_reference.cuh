@@ -45,12 +45,10 @@ struct ReferenceRow {
 };
 
 // One block a row, 512 threads: scores by warps, then every thread owns one latent dim.
-__global__ void __launch_bounds__(512) mla_reference(const __nv_bfloat16* query,
-                                                     const __nv_bfloat16* pool, const int* table,
-                                                     const int* kv_end, const ReferenceRow* samples,
-                                                     float* output, float* lse, int max_pages,
-                                                     int page_size, int q_len, int heads,
-                                                     float scale) {
+__global__ void __launch_bounds__(512)
+    mla_reference(const __nv_bfloat16* query, const __nv_bfloat16* pool, const int* table,
+                  const int* kv_end, const ReferenceRow* samples, float* output, float* lse,
+                  int max_pages, int page_size, int q_len, int heads, float scale) {
   constexpr int kChunk = 128;
   __shared__ float q[576];
   __shared__ float score[kChunk];
@@ -100,8 +98,8 @@ __global__ void __launch_bounds__(512) mla_reference(const __nv_bfloat16* query,
 }
 
 // The stream floor: reads the same keys once, 16 of them (18 KB) a step and block.
-__global__ void __launch_bounds__(288) kvread(const uint4* pool, const int2* pieces, int count,
-                                              uint4* sink) {
+__global__ void __launch_bounds__(288)
+    kvread(const uint4* pool, const int2* pieces, int count, uint4* sink) {
   uint4 mixed{0, 0, 0, 0};
   for (int piece = blockIdx.x; piece < count; piece += gridDim.x) {
     const int2 rows = pieces[piece];  // first pool row, rows

@@ -41,9 +41,8 @@ FORESAIL_HOST_DEVICE int cut_begin(int block, int total, int blocks) {
 // The block whose range contains `unit`: the inverse of cut_begin.
 // cut_begin(c) <= unit  <=>  c * total / blocks < unit + 1  <=>  c < (unit + 1) * blocks / total.
 FORESAIL_HOST_DEVICE int block_of_unit(int unit, int total, int blocks) {
-  return static_cast<int>(
-      (static_cast<unsigned>(unit + 1) * static_cast<unsigned>(blocks) - 1u) /
-      static_cast<unsigned>(total));
+  return static_cast<int>((static_cast<unsigned>(unit + 1) * static_cast<unsigned>(blocks) - 1u) /
+                          static_cast<unsigned>(total));
 }
 
 // Unit size for a batch with the given totals at 64, 32 and 16 keys a unit. A unit of 64 keys is

@@ -1,12 +1,11 @@
 // Host side of the MLA decode kernel: checks, tensor maps, choice of the instance, launch.
-#include "src/kernels/cuda/sm90/mla_decode.h"
-
 #include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <atomic>
 
+#include "src/kernels/cuda/sm90/mla_decode.h"
 #include "src/kernels/cuda/sm90/mla_decode_kernel.cuh"
 
 namespace foresail::cuda {
@@ -15,7 +14,9 @@ namespace {
 constexpr int kMaxRowsPerBlock = 64;
 constexpr size_t kAlignment = 256;
 
-size_t align_up(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+size_t align_up(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 // How the rows (q_len * num_heads) of a request are cut into pieces of one kernel instance.
 struct RowCut {
@@ -65,8 +66,8 @@ EncodeTiled encode_function() {
   static const EncodeTiled function = [] {
     void* pointer = nullptr;
     cudaDriverEntryPointQueryResult found;
-    const cudaError_t error = cudaGetDriverEntryPointByVersion(
-        "cuTensorMapEncodeTiled", &pointer, 12000, cudaEnableDefault, &found);
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &pointer,
+                                                               12000, cudaEnableDefault, &found);
     if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) pointer = nullptr;
     return reinterpret_cast<EncodeTiled>(pointer);
   }();
@@ -97,12 +98,11 @@ Workspace workspace_layout(const MlaDecodeParams& params, int blocks) {
   const RowCut cut = cut_rows(params.q_len * params.num_heads);
   Workspace layout;
   layout.counters = 0;
-  layout.weights =
-      align_up(sizeof(int) * static_cast<size_t>(params.batch) * cut.row_blocks);
+  layout.weights = align_up(sizeof(int) * static_cast<size_t>(params.batch) * cut.row_blocks);
   layout.partials =
       layout.weights + align_up(sizeof(float2) * 2 * static_cast<size_t>(blocks) * cut.columns);
-  layout.total = layout.partials + sizeof(float) * 2 * static_cast<size_t>(blocks) * cut.columns *
-                                       kMlaLatentDim;
+  layout.total = layout.partials +
+                 sizeof(float) * 2 * static_cast<size_t>(blocks) * cut.columns * kMlaLatentDim;
   return layout;
 }
 
@@ -151,8 +151,7 @@ MlaDecodeStatus check(const MlaDecodeParams& p) {
   }
   const int64_t pool_rows = static_cast<int64_t>(p.num_pages) * p.page_size;
   if (pool_rows > (int64_t{1} << 31) - 64) return MlaDecodeStatus::kBadShape;
-  if (p.unit_tokens != 0 &&
-      (p.unit_tokens < 16 || (p.unit_tokens & (p.unit_tokens - 1)) != 0)) {
+  if (p.unit_tokens != 0 && (p.unit_tokens < 16 || (p.unit_tokens & (p.unit_tokens - 1)) != 0)) {
     return MlaDecodeStatus::kBadShape;
   }
   const auto misaligned = [](const void* pointer, uintptr_t to) {
@@ -176,8 +175,7 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   if (const MlaDecodeStatus status = check(p); status != MlaDecodeStatus::kOk) return status;
   const DeviceFacts facts = device_facts();
   if (!facts.is_sm90 || encode_function() == nullptr) return MlaDecodeStatus::kNoDevice;
-  const int blocks =
-      p.max_blocks > 0 ? std::min(p.max_blocks, facts.sm_count) : facts.sm_count;
+  const int blocks = p.max_blocks > 0 ? std::min(p.max_blocks, facts.sm_count) : facts.sm_count;
   const Workspace layout = workspace_layout(p, facts.sm_count);
   if (p.workspace_bytes < layout.total) return MlaDecodeStatus::kSmallWorkspace;
 
@@ -217,23 +215,35 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.unit_log2 = p.unit_tokens > 0 ? floor_log2(p.unit_tokens) : 0;
   k.scale_log2 = p.softmax_scale * 1.4426950408889634f;
   switch (cut.columns) {
-    case 8: return launch<8>(stream, query_map, page_map, small_map, k, blocks);
-    case 16: return launch<16>(stream, query_map, page_map, small_map, k, blocks);
-    case 32: return launch<32>(stream, query_map, page_map, small_map, k, blocks);
-    case 48: return launch<48>(stream, query_map, page_map, small_map, k, blocks);
-    default: return launch<64>(stream, query_map, page_map, small_map, k, blocks);
+    case 8:
+      return launch<8>(stream, query_map, page_map, small_map, k, blocks);
+    case 16:
+      return launch<16>(stream, query_map, page_map, small_map, k, blocks);
+    case 32:
+      return launch<32>(stream, query_map, page_map, small_map, k, blocks);
+    case 48:
+      return launch<48>(stream, query_map, page_map, small_map, k, blocks);
+    default:
+      return launch<64>(stream, query_map, page_map, small_map, k, blocks);
   }
 }
 
 const char* to_string(MlaDecodeStatus status) {
   switch (status) {
-    case MlaDecodeStatus::kOk: return "ok";
-    case MlaDecodeStatus::kBadShape: return "bad shape";
-    case MlaDecodeStatus::kBadPageSize: return "bad page size";
-    case MlaDecodeStatus::kBadAlignment: return "missing or misaligned pointer";
-    case MlaDecodeStatus::kSmallWorkspace: return "workspace too small";
-    case MlaDecodeStatus::kNoDevice: return "device is not sm_90";
-    case MlaDecodeStatus::kLaunchFailed: return "launch failed";
+    case MlaDecodeStatus::kOk:
+      return "ok";
+    case MlaDecodeStatus::kBadShape:
+      return "bad shape";
+    case MlaDecodeStatus::kBadPageSize:
+      return "bad page size";
+    case MlaDecodeStatus::kBadAlignment:
+      return "missing or misaligned pointer";
+    case MlaDecodeStatus::kSmallWorkspace:
+      return "workspace too small";
+    case MlaDecodeStatus::kNoDevice:
+      return "device is not sm_90";
+    case MlaDecodeStatus::kLaunchFailed:
+      return "launch failed";
   }
   return "unknown";
 }

@@ -16,22 +16,22 @@ inline constexpr int kMlaKeyDim = kMlaLatentDim + kMlaRopeDim;
 
 enum class MlaDecodeStatus {
   kOk,
-  kBadShape,       // a count is not positive, heads > 128 or q_len > 64
-  kBadPageSize,    // page_size is not a power of two of at least 16
-  kBadAlignment,   // query or cache pointer is not 16-byte aligned, or a pointer is missing
-  kSmallWorkspace, // workspace_bytes < mla_decode_workspace_bytes(params)
-  kNoDevice,       // the current device is not sm_90 or its driver lacks tensor maps
-  kLaunchFailed,   // cudaGetLastError() of this thread holds the reason
+  kBadShape,        // a count is not positive, heads > 128 or q_len > 64
+  kBadPageSize,     // page_size is not a power of two of at least 16
+  kBadAlignment,    // query or cache pointer is not 16-byte aligned, or a pointer is missing
+  kSmallWorkspace,  // workspace_bytes < mla_decode_workspace_bytes(params)
+  kNoDevice,        // the current device is not sm_90 or its driver lacks tensor maps
+  kLaunchFailed,    // cudaGetLastError() of this thread holds the reason
 };
 
 struct MlaDecodeParams {
   // Shapes.
   int batch = 0;
-  int q_len = 1;      // query tokens a request (draft verification uses more than one)
-  int num_heads = 0;  // query heads on this device
-  int page_size = 64; // tokens a page: 16, 32, 64 or a larger power of two
-  int num_pages = 0;  // pages in the pool
-  int max_pages = 0;  // row length of block_table
+  int q_len = 1;       // query tokens a request (draft verification uses more than one)
+  int num_heads = 0;   // query heads on this device
+  int page_size = 64;  // tokens a page: 16, 32, 64 or a larger power of two
+  int num_pages = 0;   // pages in the pool
+  int max_pages = 0;   // row length of block_table
 
   // Inputs.
   const void* query = nullptr;  // bf16 [batch, q_len, num_heads, 576]: absorbed latent, then rope
@@ -39,8 +39,8 @@ struct MlaDecodeParams {
   const int32_t* block_table = nullptr;  // [num_slots, max_pages]; entries past a length are unread
   const int32_t* slots = nullptr;        // [batch] row of block_table; null: request i uses row i
   const int32_t* kv_end = nullptr;       // [batch] keys visible to the last query token, on device
-  int kv_end_add = 0;        // added to every kv_end in the kernel (the step of a draft loop)
-  float softmax_scale = 1.f; // positive
+  int kv_end_add = 0;         // added to every kv_end in the kernel (the step of a draft loop)
+  float softmax_scale = 1.f;  // positive
 
   // Query token i of a request sees keys [0, kv_end + kv_end_add - (q_len - 1 - i)).
   // A token that sees no key gets zeros and an lse of -infinity.

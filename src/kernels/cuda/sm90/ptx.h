@@ -122,10 +122,10 @@ __device__ __forceinline__ void store_matrix_x2_transposed(uint32_t address, uin
 
 __device__ __forceinline__ void store_matrix_x4_transposed(uint32_t address, uint32_t m0,
                                                            uint32_t m1, uint32_t m2, uint32_t m3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                   address),
-               "r"(m0), "r"(m1), "r"(m2), "r"(m3)
-               : "memory");
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+      "r"(m0), "r"(m1), "r"(m2), "r"(m3)
+      : "memory");
 }
 
 __device__ __forceinline__ uint32_t transpose_matrix(uint32_t fragment) {

@@ -1,0 +1,314 @@
+// The two computing warpgroups of the MLA decode kernel.
+//
+// Keys are the M side of both products ("swapped"), query rows the N side, so that N can be 8, 16,
+// 32, 48 or 64 and few rows cost little:
+//   S^T[64 keys, N]   = K[64, 576] * Q^T[576, N]     one warpgroup, taking turns tile by tile
+//   O^T[512, N]      += V^T[512, 64] * P^T[64, N]    256 latent dims a warpgroup
+#pragma once
+
+#include "src/kernels/cuda/sm90/mla_merge.cuh"
+#include "src/kernels/cuda/sm90/wgmma.h"
+
+namespace foresail::cuda::mla {
+
+// Number of keys that row `column` of the block sees.
+__device__ __forceinline__ int row_limit(const KernelParams& p, int base_row, int column,
+                                         int last_query, int key_len) {
+  const int query = min((base_row + column) / p.num_heads, last_query);
+  return key_len - (last_query - query);
+}
+
+// Maximum over the eight lanes that hold the same columns.
+__device__ __forceinline__ float lane_maximum(float value) {
+  value = fmaxf(value, __shfl_xor_sync(~0u, value, 4));
+  value = fmaxf(value, __shfl_xor_sync(~0u, value, 8));
+  return fmaxf(value, __shfl_xor_sync(~0u, value, 16));
+}
+
+template <int N>
+struct Consumer {
+  using L = Layout<N>;
+  static constexpr int kBlocks = N / 8;  // 8-row blocks of the N side
+
+  const KernelParams& p;
+  uint8_t* smem;
+  uint32_t shared;
+  int group, warp, lane;  // warp: within the warpgroup
+  float out[4][N / 2];    // O^T, four blocks of 64 latent dims
+  float sum[kBlocks][2];  // this thread's part of the row sums
+
+  __device__ __forceinline__ float* floats(int offset) {
+    return reinterpret_cast<float*>(smem + offset);
+  }
+
+  // S^T of one tile, softmax weights to shared memory. Turn-taking is by the caller.
+  __device__ __forceinline__ void score_tile(const Segment& segment, int key, int stage, int parity,
+                                             int query_stage, bool first, int base_row,
+                                             int last_query) {
+    float s[N / 2];
+    const uint64_t keys = ptx::operand_descriptor(shared + stage * kStageBytes);
+    const uint64_t queries =
+        ptx::operand_descriptor(shared + L::kQuery + query_stage * L::kQueryBytes);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      ptx::mbarrier_wait(shared + L::kFull + (stage * kParts + part) * 8, parity);
+#pragma unroll
+      for (int i = 0; i < kChunks / kParts * 4; ++i) {
+        const int chunk = part * (kChunks / kParts) + i / 4;
+        ptx::Wgmma<N, 0>::run(s, keys + (chunk * kChunkBytes + (i % 4) * 32) / 16,
+                              queries + (chunk * N * 128 + (i % 4) * 32) / 16, part + i > 0);
+      }
+    }
+    ptx::wgmma_commit();
+    const int count = min(kTile, segment.key_end - key);
+    ptx::wgmma_wait<0>();
+    ptx::pin_registers(s);
+
+    // Value rows past the end would multiply a zero weight, but may hold NaN: clear them.
+    if (count < kTile) {
+      const int pad = kTile - count;
+      for (int i = threadIdx.x & 127; i < pad * 8 * kLatentChunks; i += 128) {
+        const int chunk = i / (pad * 8);
+        const int rest = i - chunk * pad * 8;
+        *reinterpret_cast<uint4*>(smem + stage * kStageBytes + chunk * kChunkBytes + count * 128 +
+                                  rest * 16) = uint4{0, 0, 0, 0};
+      }
+    }
+    if (key + kTile > segment.key_len - last_query || count < kTile) {
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const int limit =
+              min(segment.key_end, row_limit(p, base_row, b * 8 + 2 * (lane % 4) + (j & 1),
+                                             last_query, segment.key_len));
+          if (key + warp * 16 + lane / 4 + (j >> 1) * 8 >= limit) s[b * 4 + j] = kNegativeInfinity;
+        }
+      }
+    }
+
+    float* reduce = floats(L::kReduce) + group * 4 * N;
+    float old_max[kBlocks][2];
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const int column = b * 8 + 2 * (lane % 4);
+      const float2 m = {lane_maximum(fmaxf(s[b * 4], s[b * 4 + 2])),
+                        lane_maximum(fmaxf(s[b * 4 + 1], s[b * 4 + 3]))};
+      if (lane < 4) *reinterpret_cast<float2*>(reduce + warp * N + column) = m;
+      const float2 old = *reinterpret_cast<const float2*>(floats(L::kMaximum) + column);
+      old_max[b][0] = first ? kNegativeInfinity : old.x;
+      old_max[b][1] = first ? kNegativeInfinity : old.y;
+    }
+    ptx::barrier_sync(kBarWarpgroup + group, 128);
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const int column = b * 8 + 2 * (lane % 4);
+      float2 m{kNegativeInfinity, kNegativeInfinity};
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        const float2 other = *reinterpret_cast<const float2*>(reduce + w * N + column);
+        m = {fmaxf(m.x, other.x), fmaxf(m.y, other.y)};
+      }
+      const float2 maximum = {fmaxf(old_max[b][0], m.x * p.scale_log2),
+                              fmaxf(old_max[b][1], m.y * p.scale_log2)};
+      const float2 rescale = {weight(old_max[b][0], maximum.x), weight(old_max[b][1], maximum.y)};
+      const float2 offset = {maximum.x == kNegativeInfinity ? 0.f : maximum.x,
+                             maximum.y == kNegativeInfinity ? 0.f : maximum.y};
+      s[b * 4] = ptx::exp2_approx(s[b * 4] * p.scale_log2 - offset.x);
+      s[b * 4 + 1] = ptx::exp2_approx(s[b * 4 + 1] * p.scale_log2 - offset.y);
+      s[b * 4 + 2] = ptx::exp2_approx(s[b * 4 + 2] * p.scale_log2 - offset.x);
+      s[b * 4 + 3] = ptx::exp2_approx(s[b * 4 + 3] * p.scale_log2 - offset.y);
+      sum[b][0] = sum[b][0] * rescale.x + s[b * 4] + s[b * 4 + 2];
+      sum[b][1] = sum[b][1] * rescale.y + s[b * 4 + 1] + s[b * 4 + 3];
+      if (warp == 0 && lane < 4) {
+        *reinterpret_cast<float2*>(floats(L::kMaximum) + column) = maximum;
+        *reinterpret_cast<float2*>(floats(L::kRescale) + group * N + column) = rescale;
+      }
+    }
+
+    // The other warpgroup has finished reading the previous tile's weights.
+    ptx::barrier_sync(kBarWeightsFree, kConsumerThreads);
+    const int half = (lane >> 3) & 1, line = lane & 7;
+    const uint32_t weights =
+        shared + L::kWeights + (lane >> 4) * 1024 + line * 128 + (((warp * 2 + half) ^ line) << 4);
+    if constexpr (kBlocks == 1) {
+      ptx::store_matrix_x2_transposed(
+          shared + L::kWeights + line * 128 + (((warp * 2 + half) ^ line) << 4),
+          ptx::pack_bf16(s[0], s[1]), ptx::pack_bf16(s[2], s[3]));
+    } else {
+#pragma unroll
+      for (int b = 0; b < kBlocks; b += 2) {
+        ptx::store_matrix_x4_transposed(weights + b * 1024, ptx::pack_bf16(s[b * 4], s[b * 4 + 1]),
+                                        ptx::pack_bf16(s[b * 4 + 2], s[b * 4 + 3]),
+                                        ptx::pack_bf16(s[b * 4 + 4], s[b * 4 + 5]),
+                                        ptx::pack_bf16(s[b * 4 + 6], s[b * 4 + 7]));
+      }
+    }
+    ptx::fence_proxy_async();
+  }
+
+  __device__ __forceinline__ void accumulate_tile(int stage, bool first, bool own) {
+    if (!first) {
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        const float2 factor = *reinterpret_cast<const float2*>(
+            floats(L::kRescale) + (own ? group : 1 - group) * N + b * 8 + 2 * (lane % 4));
+        if (!own) {
+          sum[b][0] *= factor.x;
+          sum[b][1] *= factor.y;
+        }
+#pragma unroll
+        for (int m = 0; m < 4; ++m) {
+          out[m][b * 4] *= factor.x;
+          out[m][b * 4 + 1] *= factor.y;
+          out[m][b * 4 + 2] *= factor.x;
+          out[m][b * 4 + 3] *= factor.y;
+        }
+      }
+    }
+    const uint64_t values =
+        ptx::operand_descriptor(shared + stage * kStageBytes + group * 4 * kChunkBytes);
+    const uint64_t weights = ptx::operand_descriptor(shared + L::kWeights);
+#pragma unroll
+    for (int m = 0; m < 4; ++m) ptx::pin_registers(out[m]);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kTile / 16; ++k) {
+#pragma unroll
+      for (int m = 0; m < 4; ++m) {
+        ptx::Wgmma<N, 1>::run(out[m], values + (m * kChunkBytes + k * 2048) / 16,
+                              weights + k * 32 / 16, !first || k > 0);
+      }
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+#pragma unroll
+    for (int m = 0; m < 4; ++m) ptx::pin_registers(out[m]);
+  }
+
+  // Row sums over lanes and warps, then either the output or a partial result.
+  __device__ __forceinline__ void finish_segment(const Walker& walker, const Segment& segment,
+                                                 bool empty) {
+    float* reduce = floats(L::kReduce);
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        float v = sum[b][j];
+        v += __shfl_xor_sync(~0u, v, 4);
+        v += __shfl_xor_sync(~0u, v, 8);
+        sum[b][j] = v + __shfl_xor_sync(~0u, v, 16);
+      }
+      if (lane < 4) {
+        *reinterpret_cast<float2*>(reduce + (group * 4 + warp) * N + b * 8 + 2 * lane) = {
+            sum[b][0], sum[b][1]};
+      }
+    }
+    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+    const int block_warp = group * 4 + warp;
+    if (segment.whole) {
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        float2 total{0.f, 0.f};
+#pragma unroll
+        for (int w = 0; w < 8; ++w) {
+          const float2 part =
+              *reinterpret_cast<const float2*>(reduce + w * N + b * 8 + 2 * (lane % 4));
+          total = {total.x + part.x, total.y + part.y};
+        }
+        const float x = total.x > 0.f ? 1.f / total.x : 0.f;
+        const float y = total.y > 0.f ? 1.f / total.y : 0.f;
+#pragma unroll
+        for (int m = 0; m < 4; ++m) {
+          write_output(p, segment.request, b, 256 * group + 64 * m + 16 * warp,
+                       {out[m][b * 4] * x, out[m][b * 4 + 1] * y, out[m][b * 4 + 2] * x,
+                        out[m][b * 4 + 3] * y});
+        }
+      }
+    } else {
+      const int slot = partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks);
+      float4* partial =
+          p.partials + static_cast<int64_t>(slot) * (N * 128) + block_warp * 32 + lane;
+#pragma unroll
+      for (int m = 0; m < 4; ++m) {
+#pragma unroll
+        for (int b = 0; b < kBlocks; ++b) {
+          __stcg(partial + (m * kBlocks + b) * 256,
+                 float4{out[m][b * 4], out[m][b * 4 + 1], out[m][b * 4 + 2], out[m][b * 4 + 3]});
+        }
+      }
+    }
+    if (threadIdx.x < N) {
+      float total = 0.f;
+      for (int w = 0; w < 8; ++w) total += reduce[w * N + threadIdx.x];
+      const float maximum = empty ? kNegativeInfinity : floats(L::kMaximum)[threadIdx.x];
+      if (!segment.whole) {
+        const int slot = partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks);
+        p.weights[slot * N + threadIdx.x] = {maximum, total};
+      } else if (p.lse != nullptr) {
+        write_lse(p, segment.request, threadIdx.x, maximum, total);
+      }
+    }
+    if (!segment.whole) __threadfence();
+    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+    if (!segment.whole && threadIdx.x == 0) {
+      ptx::add_release(p.counters + segment.request, 1);
+    }
+  }
+
+  __device__ __forceinline__ void run() {
+    Walker walker(p);
+    Segment segment;
+    SharedRequest* requests = reinterpret_cast<SharedRequest*>(smem + L::kShared);
+    int shared_segments = 0;
+    int tile = 0;
+    for (int i = 0; walker.next(p, &segment); ++i) {
+      const int query_stage = i % L::kQueryStages;
+      const int piece = segment.request % p.row_blocks;
+      const int base_row = piece * p.rows_per_block;
+      const int last_query = (min(p.rows, base_row + p.rows_per_block) - 1) / p.num_heads;
+      const bool empty = segment.key_begin >= segment.key_end;
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) sum[b][0] = sum[b][1] = 0.f;
+      if (empty) {
+#pragma unroll
+        for (int m = 0; m < 4; ++m) {
+#pragma unroll
+          for (int j = 0; j < N / 2; ++j) out[m][j] = 0.f;
+        }
+      }
+      ptx::mbarrier_wait(shared + L::kQueryFull + query_stage * 8, (i / L::kQueryStages) & 1);
+      for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
+        const int stage = tile % kStages;
+        const bool first = key == segment.key_begin;
+        const bool own = (tile & 1) == group;
+        if (own) {
+          score_tile(segment, key, stage, (tile / kStages) & 1, query_stage, first, base_row,
+                     last_query);
+        } else {
+          ptx::barrier_arrive(kBarWeightsFree, kConsumerThreads);
+          for (int part = 0; part < kParts; ++part) {
+            ptx::mbarrier_wait(shared + L::kFull + (stage * kParts + part) * 8,
+                               (tile / kStages) & 1);
+          }
+        }
+        ptx::barrier_sync(kBarWeightsReady, kConsumerThreads);
+        accumulate_tile(stage, first, own);
+        if (lane == 0) ptx::mbarrier_arrive(shared + L::kEmpty + stage * 8);
+      }
+      if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty + query_stage * 8);
+      if (!segment.whole && threadIdx.x == 0) {
+        requests[min(shared_segments, 1)] = {segment.request, segment.first_unit, segment.units};
+      }
+      shared_segments += !segment.whole;
+      finish_segment(walker, segment, empty);
+    }
+    float4* scratch = reinterpret_cast<float4*>(smem);  // all tiles are consumed by now
+    for (int i = 0; i < shared_segments; ++i) {
+      merge_request<N>(p, walker, requests[i], scratch);
+    }
+  }
+};
+
+}  // namespace foresail::cuda::mla
