@@ -14,8 +14,7 @@ namespace foresail {
 
 File::File(std::filesystem::path path) : path_(std::move(path)) {
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0)
-    throw_model_error("cannot open {}: {}", path_.string(), std::strerror(errno));
+  if (descriptor_ < 0) throw_model_error("cannot open {}: {}", path_.string(), std::strerror(errno));
   struct stat info {};
   const bool is_regular = ::fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode);
   if (!is_regular) {
@@ -30,9 +29,7 @@ File::~File() {
 }
 
 File::File(File&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(other.descriptor_),
-      size_bytes_(other.size_bytes_) {
+    : path_(std::move(other.path_)), descriptor_(other.descriptor_), size_bytes_(other.size_bytes_) {
   other.descriptor_ = -1;
 }
 
@@ -66,8 +63,7 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
   std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
   stream.write(content.data(), static_cast<std::streamsize>(content.size()));
   stream.close();
-  if (!stream)
-    throw_error(ErrorCode::kUsage, "cannot write {}: {}", temporary.string(), std::strerror(errno));
+  if (!stream) throw_error(ErrorCode::kUsage, "cannot write {}: {}", temporary.string(), std::strerror(errno));
   std::filesystem::rename(temporary, path);
 }
 

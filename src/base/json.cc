@@ -31,10 +31,8 @@ bool deeper_than(std::string_view text, int max_depth) {
 template <typename Value>
 Result<Value> parse(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes)
-    return input_error(
-        fmt::format("JSON of {} bytes exceeds the limit of {}", text.size(), limits.max_bytes));
-  if (text.starts_with("\xEF\xBB\xBF"))
-    return input_error("JSON starts with a byte order mark: remove it");
+    return input_error(fmt::format("JSON of {} bytes exceeds the limit of {}", text.size(), limits.max_bytes));
+  if (text.starts_with("\xEF\xBB\xBF")) return input_error("JSON starts with a byte order mark: remove it");
   if (deeper_than(text, limits.max_depth))
     return input_error(fmt::format("JSON is nested deeper than {} levels", limits.max_depth));
 
@@ -52,12 +50,10 @@ Result<Value> parse(std::string_view text, const JsonLimits& limits) {
   };
   try {
     Value value = Value::parse(text.begin(), text.end(), watch_keys);
-    if (!duplicate.empty())
-      return input_error(fmt::format("JSON repeats the key \"{}\"", duplicate.substr(0, 100)));
+    if (!duplicate.empty()) return input_error(fmt::format("JSON repeats the key \"{}\"", duplicate.substr(0, 100)));
     return value;
   } catch (const std::exception& error) {
-    return input_error(
-        fmt::format("JSON does not parse: {}", std::string(error.what()).substr(0, 300)));
+    return input_error(fmt::format("JSON does not parse: {}", std::string(error.what()).substr(0, 300)));
   }
 }
 
