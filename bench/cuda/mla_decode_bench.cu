@@ -18,9 +18,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/cuda/mla_decode_peers.h"
-#include "bench/cuda/mla_reference.cuh"
-#include "src/kernels/cuda/sm90/mla_decode.h"
+#include "kernels/cuda/sm90/mla_decode.h"
+#include "mla_decode_peers.h"
+#include "mla_reference.cuh"
 
 namespace foresail::bench {
 namespace {

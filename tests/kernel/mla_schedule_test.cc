@@ -1,5 +1,5 @@
 // The cut of a batch over thread blocks: each unit exactly once, balanced, slots never shared.
-#include "src/kernels/cuda/mla_schedule.h"
+#include "kernels/cuda/mla_schedule.h"
 
 #include <gtest/gtest.h>
 

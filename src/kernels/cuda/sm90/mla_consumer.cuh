@@ -6,8 +6,8 @@
 //   O^T[512, N]      += V^T[512, 64] * P^T[64, N]    256 latent dims a warpgroup
 #pragma once
 
-#include "src/kernels/cuda/sm90/mla_merge.cuh"
-#include "src/kernels/cuda/sm90/wgmma.h"
+#include "kernels/cuda/sm90/mla_merge.cuh"
+#include "kernels/cuda/sm90/wgmma.h"
 
 namespace foresail::cuda::mla {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "src/kernels/cuda/sm90/mla_decode.h"
-#include "src/kernels/cuda/sm90/mla_decode_kernel.cuh"
+#include "kernels/cuda/sm90/mla_decode.h"
+#include "kernels/cuda/sm90/mla_decode_kernel.cuh"
 
 namespace foresail::cuda {
 namespace {

@@ -5,8 +5,8 @@
 // device memory at full rate).
 #pragma once
 
-#include "src/kernels/cuda/sm90/mla_consumer.cuh"
-#include "src/kernels/cuda/sm90/mla_producers.cuh"
+#include "kernels/cuda/sm90/mla_consumer.cuh"
+#include "kernels/cuda/sm90/mla_producers.cuh"
 
 namespace foresail::cuda::mla {
 

@@ -2,8 +2,8 @@
 // blocks worked on, by those same blocks and in the same launch.
 #pragma once
 
-#include "src/kernels/cuda/sm90/mla_walker.cuh"
-#include "src/kernels/cuda/sm90/ptx.h"
+#include "kernels/cuda/sm90/mla_walker.cuh"
+#include "kernels/cuda/sm90/ptx.h"
 
 namespace foresail::cuda::mla {
 

@@ -1,8 +1,8 @@
 // The two copying warps of the MLA decode kernel: key tiles and query rows into shared memory.
 #pragma once
 
-#include "src/kernels/cuda/sm90/mla_walker.cuh"
-#include "src/kernels/cuda/sm90/ptx.h"
+#include "kernels/cuda/sm90/mla_walker.cuh"
+#include "kernels/cuda/sm90/ptx.h"
 
 namespace foresail::cuda::mla {
 

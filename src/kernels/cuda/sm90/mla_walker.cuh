@@ -2,8 +2,8 @@
 // cut. Every warp evaluates it for itself and keeps the result in registers: no plan, no metadata.
 #pragma once
 
-#include "src/kernels/cuda/mla_schedule.h"
-#include "src/kernels/cuda/sm90/mla_layout.cuh"
+#include "kernels/cuda/mla_schedule.h"
+#include "kernels/cuda/sm90/mla_layout.cuh"
 
 namespace foresail::cuda::mla {
 
