@@ -109,7 +109,7 @@ Workspace workspace_layout(const MlaDecodeParams& params, int blocks) {
 template <int N>
 MlaDecodeStatus launch(cudaStream_t stream, const CUtensorMap& query_map,
                        const CUtensorMap& page_map, const CUtensorMap& small_map,
-                       const mla::KernelParams& params, int blocks) {
+                       const mla::KernelParams& params, int blocks, bool cooperative) {
   const auto kernel = mla::mla_decode_kernel<N>;
   constexpr int kBytes = mla::Layout<N>::kTotal;
   static std::atomic<bool> prepared{false};
@@ -129,7 +129,7 @@ MlaDecodeStatus launch(cudaStream_t stream, const CUtensorMap& query_map,
   config.dynamicSmemBytes = kBytes;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.numAttrs = cooperative ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, query_map, page_map, small_map, params) == cudaSuccess
              ? MlaDecodeStatus::kOk
              : MlaDecodeStatus::kLaunchFailed;
@@ -216,15 +216,15 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.scale_log2 = p.softmax_scale * 1.4426950408889634f;
   switch (cut.columns) {
     case 8:
-      return launch<8>(stream, query_map, page_map, small_map, k, blocks);
+      return launch<8>(stream, query_map, page_map, small_map, k, blocks, p.cooperative);
     case 16:
-      return launch<16>(stream, query_map, page_map, small_map, k, blocks);
+      return launch<16>(stream, query_map, page_map, small_map, k, blocks, p.cooperative);
     case 32:
-      return launch<32>(stream, query_map, page_map, small_map, k, blocks);
+      return launch<32>(stream, query_map, page_map, small_map, k, blocks, p.cooperative);
     case 48:
-      return launch<48>(stream, query_map, page_map, small_map, k, blocks);
+      return launch<48>(stream, query_map, page_map, small_map, k, blocks, p.cooperative);
     default:
-      return launch<64>(stream, query_map, page_map, small_map, k, blocks);
+      return launch<64>(stream, query_map, page_map, small_map, k, blocks, p.cooperative);
   }
 }
 

@@ -57,6 +57,9 @@ struct MlaDecodeParams {
   // Tuning; 0 lets the kernel decide from the lengths.
   int unit_tokens = 0;  // granularity of the cut over SMs: 16, 32, 64, 128 ... (a power of two)
   int max_blocks = 0;   // upper limit on thread blocks, at most one per SM
+  // Blocks wait for each other in the merge. A cooperative launch guarantees that all of them run
+  // at once; false is for a caller that never runs two such kernels at the same time.
+  bool cooperative = true;
 };
 
 size_t mla_decode_workspace_bytes(const MlaDecodeParams& params);
