@@ -88,17 +88,13 @@ struct Consumer {
       }
     }
 
-    float* reduce = floats(L::kReduce) + group * 4 * N;
-    float old_max[kBlocks][2];
+    float* reduce = floats(L::kReduce);
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       const int column = b * 8 + 2 * (lane % 4);
       const float2 m = {lane_maximum(fmaxf(s[b * 4], s[b * 4 + 2])),
                         lane_maximum(fmaxf(s[b * 4 + 1], s[b * 4 + 3]))};
       if (lane < 4) *reinterpret_cast<float2*>(reduce + warp * N + column) = m;
-      const float2 old = *reinterpret_cast<const float2*>(floats(L::kMaximum) + column);
-      old_max[b][0] = first ? kNegativeInfinity : old.x;
-      old_max[b][1] = first ? kNegativeInfinity : old.y;
     }
     ptx::barrier_sync(kBarWarpgroup + group, 128);
 #pragma unroll
@@ -110,9 +106,13 @@ struct Consumer {
         const float2 other = *reinterpret_cast<const float2*>(reduce + w * N + column);
         m = {fmaxf(m.x, other.x), fmaxf(m.y, other.y)};
       }
-      const float2 maximum = {fmaxf(old_max[b][0], m.x * p.scale_log2),
-                              fmaxf(old_max[b][1], m.y * p.scale_log2)};
-      const float2 rescale = {weight(old_max[b][0], maximum.x), weight(old_max[b][1], maximum.y)};
+      // The previous tile was the other warpgroup's.
+      float2 old{kNegativeInfinity, kNegativeInfinity};
+      if (!first) {
+        old = *reinterpret_cast<const float2*>(floats(L::kMaximum) + (1 - group) * N + column);
+      }
+      const float2 maximum = {fmaxf(old.x, m.x * p.scale_log2), fmaxf(old.y, m.y * p.scale_log2)};
+      const float2 rescale = {weight(old.x, maximum.x), weight(old.y, maximum.y)};
       const float2 offset = {maximum.x == kNegativeInfinity ? 0.f : maximum.x,
                              maximum.y == kNegativeInfinity ? 0.f : maximum.y};
       s[b * 4] = ptx::exp2_approx(s[b * 4] * p.scale_log2 - offset.x);
@@ -122,7 +122,7 @@ struct Consumer {
       sum[b][0] = sum[b][0] * rescale.x + s[b * 4] + s[b * 4 + 2];
       sum[b][1] = sum[b][1] * rescale.y + s[b * 4 + 1] + s[b * 4 + 3];
       if (warp == 0 && lane < 4) {
-        *reinterpret_cast<float2*>(floats(L::kMaximum) + column) = maximum;
+        *reinterpret_cast<float2*>(floats(L::kMaximum) + group * N + column) = maximum;
         *reinterpret_cast<float2*>(floats(L::kRescale) + group * N + column) = rescale;
       }
     }
@@ -189,8 +189,9 @@ struct Consumer {
 
   // Row sums over lanes and warps, then either the output or a partial result.
   __device__ __forceinline__ void finish_segment(const Walker& walker, const Segment& segment,
-                                                 bool empty) {
-    float* reduce = floats(L::kReduce);
+                                                 bool empty, int last_group) {
+    float* reduce = floats(L::kWeights);  // [8 warps][N]; the last tile's weights are done with
+    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
@@ -227,7 +228,7 @@ struct Consumer {
         }
       }
     } else {
-      const int slot = partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks);
+      const int slot = partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks());
       float4* partial =
           p.partials + static_cast<int64_t>(slot) * (N * 128) + block_warp * 32 + lane;
 #pragma unroll
@@ -242,9 +243,11 @@ struct Consumer {
     if (threadIdx.x < N) {
       float total = 0.f;
       for (int w = 0; w < 8; ++w) total += reduce[w * N + threadIdx.x];
-      const float maximum = empty ? kNegativeInfinity : floats(L::kMaximum)[threadIdx.x];
+      const float maximum =
+          empty ? kNegativeInfinity : floats(L::kMaximum)[last_group * N + threadIdx.x];
       if (!segment.whole) {
-        const int slot = partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks);
+        const int slot =
+            partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks());
         p.weights[slot * N + threadIdx.x] = {maximum, total};
       } else if (p.lse != nullptr) {
         write_lse(p, segment.request, threadIdx.x, maximum, total);
@@ -257,8 +260,7 @@ struct Consumer {
     }
   }
 
-  __device__ __forceinline__ void run() {
-    Walker walker(p);
+  __device__ __forceinline__ void run(Walker walker) {
     Segment segment;
     SharedRequest* requests = reinterpret_cast<SharedRequest*>(smem + L::kShared);
     int shared_segments = 0;
@@ -302,7 +304,7 @@ struct Consumer {
         requests[min(shared_segments, 1)] = {segment.request, segment.first_unit, segment.units};
       }
       shared_segments += !segment.whole;
-      finish_segment(walker, segment, empty);
+      finish_segment(walker, segment, empty, (tile & 1) ^ 1);
     }
     float4* scratch = reinterpret_cast<float4*>(smem);  // all tiles are consumed by now
     for (int i = 0; i < shared_segments; ++i) {

@@ -33,16 +33,18 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     ptx::fence_mbarrier_init();
   }
+  // The loads of kv_end overlap the set-up of the barriers.
+  const Walker walker(params);
   __syncthreads();
   if (warp >= 8) {
     ptx::register_decrease<56>();
-    if (warp == 8) produce_keys<N>(params, &page_map, &small_map, shared);
-    if (warp == 9) produce_queries<N>(params, &query_map, shared);
+    if (warp == 8) produce_keys<N>(params, walker, &page_map, &small_map, shared);
+    if (warp == 9) produce_queries<N>(params, walker, &query_map, shared);
   } else {
     ptx::register_increase<224>();
     Consumer<N> consumer{params,   smem,     shared,
                          warp / 4, warp & 3, static_cast<int>(threadIdx.x & 31)};
-    consumer.run();
+    consumer.run(walker);
   }
 }
 

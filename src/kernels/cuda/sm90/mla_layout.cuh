@@ -53,9 +53,9 @@ struct Layout {
   static constexpr int kQueryBytes = kChunks * N * 128;
   static constexpr int kQuery = kStages * kStageBytes;
   static constexpr int kWeights = kQuery + kQueryStages * kQueryBytes;  // P^T, [N, 64 keys] bf16
-  static constexpr int kReduce = kWeights + N * 128;                    // [8 warps][N] float
-  static constexpr int kMaximum = kReduce + 8 * N * 4;                  // [N] float
-  static constexpr int kRescale = kMaximum + N * 4;  // [warpgroup whose turn it is][N] float
+  static constexpr int kReduce = kWeights + N * 128;                    // [4 warps][N] float
+  static constexpr int kMaximum = kReduce + 4 * N * 4;   // [warpgroup whose turn it is][N] float
+  static constexpr int kRescale = kMaximum + 2 * N * 4;  // the same
   static constexpr int kBarriers = kRescale + 2 * N * 4;
   static constexpr int kFull = kBarriers;  // [kStages][kParts]
   static constexpr int kEmpty = kFull + kStages * kParts * 8;

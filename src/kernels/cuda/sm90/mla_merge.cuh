@@ -68,7 +68,7 @@ __device__ __forceinline__ void merge_request(const KernelParams& p, const Walke
                                               const SharedRequest& segment, float4* scratch) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
   const SplitGroup group =
-      split_group(segment.first_unit, segment.units, walker.total, walker.blocks);
+      split_group(segment.first_unit, segment.units, walker.total, walker.blocks());
   const int index = blockIdx.x - group.first_block;
   if (threadIdx.x == 0) {
     int* counter = p.counters + segment.request;
@@ -100,7 +100,7 @@ __device__ __forceinline__ void merge_request(const KernelParams& p, const Walke
           const int other = i + j * team;
           if (other < group.block_count) {
             const int slot = partial_slot(group.first_block + other, segment.first_unit,
-                                          walker.total, walker.blocks);
+                                          walker.total, walker.blocks());
             value[j] =
                 __ldcg(p.partials + static_cast<int64_t>(slot) * (N * 128) + unit * 32 + lane);
             weights[j] = __ldcg(reinterpret_cast<const float4*>(p.weights + slot * N +

@@ -36,7 +36,6 @@ __device__ __forceinline__ int key_len_of(const KernelParams& p, int request) {
 struct Walker {
   int unit_log2;
   int total;
-  int blocks;
   int unit;
   int unit_end;
   int request;
@@ -61,7 +60,7 @@ struct Walker {
       unit_log2 = choose_unit_log2(at_64, at_32, gridDim.x);
       total = unit_log2 == 6 ? at_64 : unit_log2 == 5 ? at_32 : at_16;
     }
-    blocks = blocks_used(total, gridDim.x);
+    const int blocks = blocks_used(total, gridDim.x);
     const int block = blockIdx.x;
     unit = block < blocks ? cut_begin(block, total, blocks) : 0;
     unit_end = block < blocks ? cut_begin(block + 1, total, blocks) : 0;
@@ -88,6 +87,10 @@ struct Walker {
       }
       before += __shfl_sync(~0u, inclusive, 31);
     }
+  }
+
+  __device__ __forceinline__ int blocks() const {
+    return blocks_used(total, gridDim.x);
   }
 
   __device__ __forceinline__ bool next(const KernelParams& p, Segment* segment) {
