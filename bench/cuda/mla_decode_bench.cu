@@ -3,7 +3,8 @@
 //   mla_decode_bench --check         correctness only, a wide grid of small shapes
 //   mla_decode_bench --tiny          a few very small checks (for compute-sanitizer)
 //   mla_decode_bench --sweep         time each small-batch shape at several unit sizes
-//   options: --plain-launch  --csv FILE  --unit TOKENS  --all-rows (time shapes above 64 rows too)
+//   options: --plain-launch  --overlapped-launch  --csv FILE  --unit TOKENS  --all-rows (time
+//   shapes above 64 rows too)
 // Cold caches: the calls of one graph use different pages, 150 MB apart before a page is read
 // again.
 #include <cuda_runtime.h>
@@ -74,7 +75,7 @@ struct Options {
   const char* csv = nullptr;
 };
 
-bool plain_launch = false;  // --plain-launch: not cooperative
+cuda::MlaLaunch launch_mode = cuda::MlaLaunch::kCooperative;
 
 // One shape with its pages, tables (one per replica), queries and outputs on the device.
 class Case {
@@ -170,7 +171,7 @@ class Case {
     p.workspace = workspace_ ? workspace_->data : nullptr;
     p.workspace_bytes = workspace_ ? workspace_->count : 0;
     p.unit_tokens = unit;
-    p.cooperative = !plain_launch;
+    p.launch = launch_mode;
     return p;
   }
   static float scale() { return 1.f / std::sqrt(192.f); }
@@ -466,7 +467,9 @@ int main(int argc, char** argv) {
     else if (arg == "--all-rows")
       options.all_rows = true;
     else if (arg == "--plain-launch")
-      plain_launch = true;
+      launch_mode = foresail::cuda::MlaLaunch::kPlain;
+    else if (arg == "--overlapped-launch")
+      launch_mode = foresail::cuda::MlaLaunch::kOverlapped;
     else if (arg == "--unit" && i + 1 < argc)
       options.unit = std::atoi(argv[++i]);
     else if (arg == "--csv" && i + 1 < argc)

@@ -109,7 +109,7 @@ Workspace workspace_layout(const MlaDecodeParams& params, int blocks) {
 template <int N>
 MlaDecodeStatus launch(cudaStream_t stream, const CUtensorMap& query_map,
                        const CUtensorMap& page_map, const CUtensorMap& small_map,
-                       const mla::KernelParams& params, int blocks, bool cooperative) {
+                       const mla::KernelParams& params, int blocks, MlaLaunch how) {
   const auto kernel = mla::mla_decode_kernel<N>;
   constexpr int kBytes = mla::Layout<N>::kTotal;
   static std::atomic<bool> prepared{false};
@@ -121,15 +121,20 @@ MlaDecodeStatus launch(cudaStream_t stream, const CUtensorMap& query_map,
     prepared.store(true, std::memory_order_release);
   }
   cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeCooperative;  // blocks wait for each other in the merge
-  attribute.val.cooperative = 1;
+  if (how == MlaLaunch::kCooperative) {
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+  } else {
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(blocks);
   config.blockDim = dim3(mla::kThreads);
   config.dynamicSmemBytes = kBytes;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = cooperative ? 1 : 0;
+  config.numAttrs = how == MlaLaunch::kPlain ? 0 : 1;
   return cudaLaunchKernelEx(&config, kernel, query_map, page_map, small_map, params) == cudaSuccess
              ? MlaDecodeStatus::kOk
              : MlaDecodeStatus::kLaunchFailed;
@@ -216,15 +221,15 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.scale_log2 = p.softmax_scale * 1.4426950408889634f;
   switch (cut.columns) {
     case 8:
-      return launch<8>(stream, query_map, page_map, small_map, k, blocks, p.cooperative);
+      return launch<8>(stream, query_map, page_map, small_map, k, blocks, p.launch);
     case 16:
-      return launch<16>(stream, query_map, page_map, small_map, k, blocks, p.cooperative);
+      return launch<16>(stream, query_map, page_map, small_map, k, blocks, p.launch);
     case 32:
-      return launch<32>(stream, query_map, page_map, small_map, k, blocks, p.cooperative);
+      return launch<32>(stream, query_map, page_map, small_map, k, blocks, p.launch);
     case 48:
-      return launch<48>(stream, query_map, page_map, small_map, k, blocks, p.cooperative);
+      return launch<48>(stream, query_map, page_map, small_map, k, blocks, p.launch);
     default:
-      return launch<64>(stream, query_map, page_map, small_map, k, blocks, p.cooperative);
+      return launch<64>(stream, query_map, page_map, small_map, k, blocks, p.launch);
   }
 }
 

@@ -24,6 +24,14 @@ enum class MlaDecodeStatus {
   kLaunchFailed,    // cudaGetLastError() of this thread holds the reason
 };
 
+// Blocks of one call wait for each other in the merge, so all of them must be able to run at once.
+enum class MlaLaunch {
+  kCooperative,  // the driver guarantees it
+  kPlain,        // the caller never runs two such calls at the same time on different streams
+  kOverlapped,   // as kPlain, and the launch overlaps the end of the kernel before it in the stream
+                 // (programmatic dependent launch); no input is read before that kernel has ended
+};
+
 struct MlaDecodeParams {
   // Shapes.
   int batch = 0;
@@ -57,9 +65,7 @@ struct MlaDecodeParams {
   // Tuning; 0 lets the kernel decide from the lengths.
   int unit_tokens = 0;  // granularity of the cut over SMs: 16, 32, 64, 128 ... (a power of two)
   int max_blocks = 0;   // upper limit on thread blocks, at most one per SM
-  // Blocks wait for each other in the merge. A cooperative launch guarantees that all of them run
-  // at once; false is for a caller that never runs two such kernels at the same time.
-  bool cooperative = true;
+  MlaLaunch launch = MlaLaunch::kCooperative;
 };
 
 size_t mla_decode_workspace_bytes(const MlaDecodeParams& params);

@@ -158,4 +158,16 @@ __device__ __forceinline__ void add_release(int* pointer, int value) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
 }
 
+// ---- programmatic dependent launch: no effect in a kernel that was launched without it ---------
+
+// Lets the next kernel of the stream be launched once every block of this one has called it.
+__device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+// Waits until the kernel before this one has ended and its writes are visible.
+__device__ __forceinline__ void wait_for_predecessor() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 }  // namespace foresail::cuda::ptx
