@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdint>
+#include <algorithm>
 #include <random>
 #include <set>
 #include <vector>
@@ -96,13 +96,6 @@ TEST(MlaSchedule, EmptyRequestsOwnAUnit) {
 TEST(MlaSchedule, DraftStepNeverGoesNegative) {
   EXPECT_EQ(visible_keys(10, 3), 13);
   EXPECT_EQ(visible_keys(0, -1), 0);
-}
-
-TEST(MlaSchedule, UnitShrinksUntilBlocksHaveWork) {
-  EXPECT_EQ(choose_unit_log2(128, 256, 132), 6);
-  EXPECT_EQ(choose_unit_log2(66, 132, 132), 6);
-  EXPECT_EQ(choose_unit_log2(40, 80, 132), 5);
-  EXPECT_EQ(choose_unit_log2(16, 32, 132), 4);
 }
 
 }  // namespace

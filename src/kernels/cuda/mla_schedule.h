@@ -45,15 +45,6 @@ FORESAIL_HOST_DEVICE int block_of_unit(int unit, int total, int blocks) {
                           static_cast<unsigned>(total));
 }
 
-// Unit size for a batch with the given totals at 64, 32 and 16 keys a unit. A unit of 64 keys is
-// one tile of the kernel; smaller ones only when the tiles would leave most blocks without work,
-// since each further split adds a partial result to merge.
-FORESAIL_HOST_DEVICE int choose_unit_log2(int total_at_64, int total_at_32, int blocks) {
-  if (2 * total_at_64 >= blocks) return 6;
-  if (2 * total_at_32 >= blocks) return 5;
-  return 4;
-}
-
 // The blocks that share one request, and where each one's partial result lies. A block touches at
 // most two shared requests (the one it starts in and the one it ends in), so two slots suffice.
 struct SplitGroup {

@@ -11,13 +11,6 @@
 
 namespace foresail::cuda::mla {
 
-// Number of keys that row `column` of the block sees.
-__device__ __forceinline__ int row_limit(const KernelParams& p, int base_row, int column,
-                                         int last_query, int key_len) {
-  const int query = min((base_row + column) / p.num_heads, last_query);
-  return key_len - (last_query - query);
-}
-
 // Maximum over the eight lanes that hold the same columns.
 __device__ __forceinline__ float lane_maximum(float value) {
   value = fmaxf(value, __shfl_xor_sync(~0u, value, 4));
@@ -36,23 +29,38 @@ struct Consumer {
   int group, warp, lane;  // warp: within the warpgroup
   float out[4][N / 2];    // O^T, four blocks of 64 latent dims
   float sum[kBlocks][2];  // this thread's part of the row sums
+  float s[N / 2];         // S^T of one tile
 
   __device__ __forceinline__ float* floats(int offset) {
     return reinterpret_cast<float*>(smem + offset);
   }
 
-  // S^T of one tile, softmax weights to shared memory. Turn-taking is by the caller.
-  __device__ __forceinline__ void score_tile(const Segment& segment, int key, int stage, int parity,
-                                             int query_stage, bool first, int base_row,
-                                             int last_query) {
-    float s[N / 2];
+  __device__ __forceinline__ bool tile_ready(int tile) {
+    bool ready = true;
+    for (int part = 0; part < kParts; ++part) {
+      ready &= ptx::mbarrier_test(shared + L::kFull + (tile % kStages * kParts + part) * 8,
+                                  (tile / kStages) & 1);
+    }
+    return ready;
+  }
+
+  __device__ __forceinline__ void wait_tile(int tile) {
+    for (int part = 0; part < kParts; ++part) {
+      ptx::mbarrier_wait(shared + L::kFull + (tile % kStages * kParts + part) * 8,
+                         (tile / kStages) & 1);
+    }
+  }
+
+  // S^T = K Q^T.
+  __device__ __forceinline__ void score_tile(int tile, int query_stage) {
+    const int stage = tile % kStages;
     const uint64_t keys = ptx::operand_descriptor(shared + stage * kStageBytes);
     const uint64_t queries =
         ptx::operand_descriptor(shared + L::kQuery + query_stage * L::kQueryBytes);
     ptx::wgmma_fence();
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-      ptx::mbarrier_wait(shared + L::kFull + (stage * kParts + part) * 8, parity);
+      ptx::mbarrier_wait(shared + L::kFull + (stage * kParts + part) * 8, (tile / kStages) & 1);
 #pragma unroll
       for (int i = 0; i < kChunks / kParts * 4; ++i) {
         const int chunk = part * (kChunks / kParts) + i / 4;
@@ -61,10 +69,14 @@ struct Consumer {
       }
     }
     ptx::wgmma_commit();
-    const int count = min(kTile, segment.key_end - key);
     ptx::wgmma_wait<0>();
     ptx::pin_registers(s);
+  }
 
+  // From finished scores to weights in shared memory.
+  __device__ __forceinline__ void weigh_tile(const Segment& segment, int key, int stage, bool first,
+                                             int last_query) {
+    const int count = min(kTile, segment.key_end - key);
     // Value rows past the end would multiply a zero weight, but may hold NaN: clear them.
     if (count < kTile) {
       const int pad = kTile - count;
@@ -78,13 +90,15 @@ struct Consumer {
     if (key + kTile > segment.key_len - last_query || count < kTile) {
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const int limit =
-              min(segment.key_end, row_limit(p, base_row, b * 8 + 2 * (lane % 4) + (j & 1),
-                                             last_query, segment.key_len));
-          if (key + warp * 16 + lane / 4 + (j >> 1) * 8 >= limit) s[b * 4 + j] = kNegativeInfinity;
-        }
+        const int2 hidden = *reinterpret_cast<const int2*>(
+            smem + L::kHidden + (b * 8 + 2 * (lane % 4)) * static_cast<int>(sizeof(int)));
+        const int at = key + warp * 16 + lane / 4;
+        const int limit_x = min(segment.key_end, segment.key_len - hidden.x);
+        const int limit_y = min(segment.key_end, segment.key_len - hidden.y);
+        if (at >= limit_x) s[b * 4] = kNegativeInfinity;
+        if (at >= limit_y) s[b * 4 + 1] = kNegativeInfinity;
+        if (at + 8 >= limit_x) s[b * 4 + 2] = kNegativeInfinity;
+        if (at + 8 >= limit_y) s[b * 4 + 3] = kNegativeInfinity;
       }
     }
 
@@ -189,7 +203,7 @@ struct Consumer {
 
   // Row sums over lanes and warps, then either the output or a partial result.
   __device__ __forceinline__ void finish_segment(const Walker& walker, const Segment& segment,
-                                                 bool empty, int last_group) {
+                                                 const RowRange& rows, bool empty, int last_group) {
     float* reduce = floats(L::kWeights);  // [8 warps][N]; the last tile's weights are done with
     ptx::barrier_sync(kBarConsumers, kConsumerThreads);
 #pragma unroll
@@ -206,31 +220,9 @@ struct Consumer {
             sum[b][0], sum[b][1]};
       }
     }
-    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-    const int block_warp = group * 4 + warp;
-    if (segment.whole) {
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-        float2 total{0.f, 0.f};
-#pragma unroll
-        for (int w = 0; w < 8; ++w) {
-          const float2 part =
-              *reinterpret_cast<const float2*>(reduce + w * N + b * 8 + 2 * (lane % 4));
-          total = {total.x + part.x, total.y + part.y};
-        }
-        const float x = total.x > 0.f ? 1.f / total.x : 0.f;
-        const float y = total.y > 0.f ? 1.f / total.y : 0.f;
-#pragma unroll
-        for (int m = 0; m < 4; ++m) {
-          write_output(p, segment.request, b, 256 * group + 64 * m + 16 * warp,
-                       {out[m][b * 4] * x, out[m][b * 4 + 1] * y, out[m][b * 4 + 2] * x,
-                        out[m][b * 4 + 3] * y});
-        }
-      }
-    } else {
-      const int slot = partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks());
-      float4* partial =
-          p.partials + static_cast<int64_t>(slot) * (N * 128) + block_warp * 32 + lane;
+    const int slot = partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks());
+    if (!segment.whole) {
+      float4* partial = p.partials + static_cast<int64_t>(slot) * (N * 128) + threadIdx.x;
 #pragma unroll
       for (int m = 0; m < 4; ++m) {
 #pragma unroll
@@ -240,23 +232,36 @@ struct Consumer {
         }
       }
     }
+    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+    float* inverse = floats(L::kRescale);
     if (threadIdx.x < N) {
       float total = 0.f;
+#pragma unroll
       for (int w = 0; w < 8; ++w) total += reduce[w * N + threadIdx.x];
       const float maximum =
           empty ? kNegativeInfinity : floats(L::kMaximum)[last_group * N + threadIdx.x];
       if (!segment.whole) {
-        const int slot =
-            partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks());
-        p.weights[slot * N + threadIdx.x] = {maximum, total};
-      } else if (p.lse != nullptr) {
-        write_lse(p, segment.request, threadIdx.x, maximum, total);
+        __stcg(p.weights + slot * N + threadIdx.x, float2{maximum, total});
+      } else {
+        inverse[threadIdx.x] = total > 0.f ? 1.f / total : 0.f;
+        if (p.lse != nullptr) write_lse(p, rows, threadIdx.x, maximum, total);
       }
     }
-    if (!segment.whole) __threadfence();
     ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-    if (!segment.whole && threadIdx.x == 0) {
-      ptx::add_release(p.counters + segment.request, 1);
+    if (!segment.whole) {
+      // Releases the stores of all consumer threads: the barrier ordered them before this.
+      if (threadIdx.x == 0) ptx::add_release(p.counters + segment.request, 1);
+      return;
+    }
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const float2 factor = *reinterpret_cast<const float2*>(inverse + b * 8 + 2 * (lane % 4));
+#pragma unroll
+      for (int m = 0; m < 4; ++m) {
+        write_output(p, rows, b, 256 * group + 64 * m + 16 * warp,
+                     {out[m][b * 4] * factor.x, out[m][b * 4 + 1] * factor.y,
+                      out[m][b * 4 + 2] * factor.x, out[m][b * 4 + 3] * factor.y});
+      }
     }
   }
 
@@ -267,9 +272,16 @@ struct Consumer {
     int tile = 0;
     for (int i = 0; walker.next(p, &segment); ++i) {
       const int query_stage = i % L::kQueryStages;
-      const int piece = segment.request % p.row_blocks;
-      const int base_row = piece * p.rows_per_block;
-      const int last_query = (min(p.rows, base_row + p.rows_per_block) - 1) / p.num_heads;
+      const RowRange rows(p, segment.request);
+      if (i == 0 || p.row_blocks > 1) {
+        if (threadIdx.x < N) {
+          const int query =
+              p.q_len == 1 ? 0 : (rows.in_request + static_cast<int>(threadIdx.x)) / p.num_heads;
+          reinterpret_cast<int*>(smem + L::kHidden)[threadIdx.x] =
+              rows.last_query - min(query, rows.last_query);
+        }
+        ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+      }
       const bool empty = segment.key_begin >= segment.key_end;
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) sum[b][0] = sum[b][1] = 0.f;
@@ -280,23 +292,32 @@ struct Consumer {
           for (int j = 0; j < N / 2; ++j) out[m][j] = 0.f;
         }
       }
+      MLA_STAMP(1);
       ptx::mbarrier_wait(shared + L::kQueryFull + query_stage * 8, (i / L::kQueryStages) & 1);
+      MLA_STAMP(2);
+      bool scored = false;  // the scores of the next own tile are in registers already
       for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
         const int stage = tile % kStages;
         const bool first = key == segment.key_begin;
         const bool own = (tile & 1) == group;
         if (own) {
-          score_tile(segment, key, stage, (tile / kStages) & 1, query_stage, first, base_row,
-                     last_query);
+          if (!scored) score_tile(tile, query_stage);
+          MLA_STAMP(4);
+          weigh_tile(segment, key, stage, first, rows.last_query);
+          scored = false;
         } else {
           ptx::barrier_arrive(kBarWeightsFree, kConsumerThreads);
-          for (int part = 0; part < kParts; ++part) {
-            ptx::mbarrier_wait(shared + L::kFull + (stage * kParts + part) * 8,
-                               (tile / kStages) & 1);
-          }
+          // If the next tile has landed, its scores overlap the other warpgroup's softmax. If not,
+          // waiting for it here would hold up this tile. The choice is the warpgroup's as a whole.
+          scored = ptx::barrier_all(kBarWarpgroup + group, 128,
+                                    key + kTile < segment.key_end && tile_ready(tile + 1));
+          if (scored) score_tile(tile + 1, query_stage);
+          wait_tile(tile);
         }
         ptx::barrier_sync(kBarWeightsReady, kConsumerThreads);
+        MLA_STAMP(5);
         accumulate_tile(stage, first, own);
+        MLA_STAMP(6);
         if (lane == 0) ptx::mbarrier_arrive(shared + L::kEmpty + stage * 8);
       }
       if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty + query_stage * 8);
@@ -304,12 +325,14 @@ struct Consumer {
         requests[min(shared_segments, 1)] = {segment.request, segment.first_unit, segment.units};
       }
       shared_segments += !segment.whole;
-      finish_segment(walker, segment, empty, (tile & 1) ^ 1);
+      finish_segment(walker, segment, rows, empty, (tile & 1) ^ 1);
     }
+    MLA_STAMP(8);
     float4* scratch = reinterpret_cast<float4*>(smem);  // all tiles are consumed by now
     for (int i = 0; i < shared_segments; ++i) {
       merge_request<N>(p, walker, requests[i], scratch);
     }
+    MLA_STAMP(10);
   }
 };
 

@@ -217,7 +217,7 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.page_log2 = floor_log2(p.page_size);
   k.max_pages = p.max_pages;
   k.pool_rows = pool_rows;
-  k.unit_log2 = p.unit_tokens > 0 ? floor_log2(p.unit_tokens) : 0;
+  k.unit_log2 = floor_log2(p.unit_tokens > 0 ? p.unit_tokens : mla::kTile);
   k.scale_log2 = p.softmax_scale * 1.4426950408889634f;
   switch (cut.columns) {
     case 8:

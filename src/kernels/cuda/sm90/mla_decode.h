@@ -62,7 +62,7 @@ struct MlaDecodeParams {
   void* workspace = nullptr;
   size_t workspace_bytes = 0;
 
-  // Tuning; 0 lets the kernel decide from the lengths.
+  // Tuning; 0 is the default.
   int unit_tokens = 0;  // granularity of the cut over SMs: 16, 32, 64, 128 ... (a power of two)
   int max_blocks = 0;   // upper limit on thread blocks, at most one per SM
   MlaLaunch launch = MlaLaunch::kCooperative;

@@ -33,6 +33,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     ptx::fence_mbarrier_init();
   }
+  MLA_STAMP(0);
   ptx::launch_dependents();
   ptx::wait_for_predecessor();
   // The loads of kv_end overlap the set-up of the barriers.

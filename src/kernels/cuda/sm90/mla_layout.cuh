@@ -43,7 +43,7 @@ struct KernelParams {
   int page_log2;       // log2 of page_size
   int max_pages;
   int pool_rows;     // num_pages * page_size: first row past the pool
-  int unit_log2;     // 0: chosen from the lengths
+  int unit_log2;     // keys a unit of the schedule
   float scale_log2;  // softmax scale * log2(e)
 };
 
@@ -56,7 +56,8 @@ struct Layout {
   static constexpr int kReduce = kWeights + N * 128;                    // [4 warps][N] float
   static constexpr int kMaximum = kReduce + 4 * N * 4;   // [warpgroup whose turn it is][N] float
   static constexpr int kRescale = kMaximum + 2 * N * 4;  // the same
-  static constexpr int kBarriers = kRescale + 2 * N * 4;
+  static constexpr int kHidden = kRescale + 2 * N * 4;   // [N] int, last keys a row does not see
+  static constexpr int kBarriers = kHidden + N * 4;
   static constexpr int kFull = kBarriers;  // [kStages][kParts]
   static constexpr int kEmpty = kFull + kStages * kParts * 8;
   static constexpr int kQueryFull = kEmpty + kStages * 8;

@@ -64,8 +64,7 @@ __device__ __forceinline__ void produce_queries(const KernelParams& p, Walker wa
   Segment segment;
   for (int i = 0; walker.next(p, &segment); ++i) {
     const int stage = i % L::kQueryStages;
-    const int real = segment.request / p.row_blocks;
-    const int row = real * p.rows + (segment.request - real * p.row_blocks) * p.rows_per_block;
+    const int row = RowRange(p, segment.request).first;
     ptx::mbarrier_wait(shared + L::kQueryEmpty + stage * 8, ((i / L::kQueryStages) & 1) ^ 1);
     const uint32_t full = shared + L::kQueryFull + stage * 8;
     if (lane == 0) ptx::mbarrier_arrive_expect(full, L::kQueryBytes);

@@ -32,6 +32,29 @@ __device__ __forceinline__ int key_len_of(const KernelParams& p, int request) {
   return visible_keys(__ldg(p.kv_end + real), p.kv_end_add - hidden);
 }
 
+// Where the rows of a (virtual) request lie.
+struct RowRange {
+  int first;       // row of output and lse, [batch * rows]
+  int count;       // rows of this piece
+  int in_request;  // first row within the request
+  int last_query;  // query token of the piece's last row
+
+  __device__ __forceinline__ RowRange(const KernelParams& p, int request) {
+    if (p.row_blocks == 1) {
+      first = request * p.rows;
+      count = p.rows;
+      in_request = 0;
+      last_query = p.q_len - 1;
+      return;
+    }
+    const int real = request / p.row_blocks;
+    in_request = (request - real * p.row_blocks) * p.rows_per_block;
+    first = real * p.rows + in_request;
+    count = min(p.rows - in_request, p.rows_per_block);
+    last_query = (in_request + count - 1) / p.num_heads;
+  }
+};
+
 // Walks the segments of this block's share; every warp keeps its own copy in registers.
 struct Walker {
   int unit_log2;
@@ -45,21 +68,9 @@ struct Walker {
     const int lane = threadIdx.x & 31;
     const int requests = p.batch * p.row_blocks;
     unit_log2 = p.unit_log2;
-    int at_64 = 0, at_32 = 0, at_16 = 0;
-    for (int i = lane; i < requests; i += 32) {
-      const int key_len = key_len_of(p, i);
-      at_64 += unit_count(key_len, unit_log2 > 0 ? unit_log2 : 6);
-      at_32 += unit_count(key_len, 5);
-      at_16 += unit_count(key_len, 4);
-    }
-    at_64 = __reduce_add_sync(~0u, at_64);
-    total = at_64;
-    if (unit_log2 == 0) {
-      at_32 = __reduce_add_sync(~0u, at_32);
-      at_16 = __reduce_add_sync(~0u, at_16);
-      unit_log2 = choose_unit_log2(at_64, at_32, gridDim.x);
-      total = unit_log2 == 6 ? at_64 : unit_log2 == 5 ? at_32 : at_16;
-    }
+    total = 0;
+    for (int i = lane; i < requests; i += 32) total += unit_count(key_len_of(p, i), unit_log2);
+    total = __reduce_add_sync(~0u, total);
     const int blocks = blocks_used(total, gridDim.x);
     const int block = blockIdx.x;
     unit = block < blocks ? cut_begin(block, total, blocks) : 0;
