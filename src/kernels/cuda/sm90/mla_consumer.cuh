@@ -265,7 +265,8 @@ struct Consumer {
     }
   }
 
-  __device__ __forceinline__ void run(Walker walker) {
+  __device__ __forceinline__ void run() {
+    Walker walker(p);
     Segment segment;
     SharedRequest* requests = reinterpret_cast<SharedRequest*>(smem + L::kShared);
     int shared_segments = 0;

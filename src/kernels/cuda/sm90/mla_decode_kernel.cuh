@@ -36,18 +36,18 @@ __global__ void __launch_bounds__(kThreads, 1)
   MLA_STAMP(0);
   ptx::launch_dependents();
   ptx::wait_for_predecessor();
-  // The loads of kv_end overlap the set-up of the barriers.
-  const Walker walker(params);
+  // Its miss overlaps the set-up of the barriers.
+  if (threadIdx.x < params.batch) ptx::prefetch_l2(params.kv_end + threadIdx.x);
   __syncthreads();
   if (warp >= 8) {
-    ptx::register_decrease<56>();
-    if (warp == 8) produce_keys<N>(params, walker, &page_map, &small_map, shared);
-    if (warp == 9) produce_queries<N>(params, walker, &query_map, shared);
+    ptx::register_decrease<L::kProducerRegisters>();
+    if (warp == 8) produce_keys<N>(params, &page_map, &small_map, shared);
+    if (warp == 9) produce_queries<N>(params, &query_map, shared);
   } else {
-    ptx::register_increase<224>();
+    ptx::register_increase<L::kConsumerRegisters>();
     Consumer<N> consumer{params,   smem,     shared,
                          warp / 4, warp & 3, static_cast<int>(threadIdx.x & 31)};
-    consumer.run(walker);
+    consumer.run();
   }
 }
 

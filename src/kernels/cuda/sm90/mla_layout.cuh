@@ -49,6 +49,11 @@ struct KernelParams {
 
 template <int N>
 struct Layout {
+  // Registers a thread after the roles part; 128 * producer + 256 * consumer = 384 * 168, the
+  // registers a block is launched with (asking for more would wait for ever).
+  static constexpr int kProducerRegisters = N <= 48 ? 56 : 40;
+  static constexpr int kConsumerRegisters = N <= 48 ? 224 : 232;
+  static_assert(128 * kProducerRegisters + 256 * kConsumerRegisters == 384 * 168);
   static constexpr int kQueryStages = N <= 32 ? 2 : 1;
   static constexpr int kQueryBytes = kChunks * N * 128;
   static constexpr int kQuery = kStages * kStageBytes;

@@ -10,12 +10,12 @@ namespace foresail::cuda::mla {
 // min(page, 64) rows; a tail moves as boxes of 16 rows, of which those past the end are aimed past
 // the pool so that the copy engine fills zeros without reading memory.
 template <int N>
-__device__ __forceinline__ void produce_keys(const KernelParams& p, Walker walker,
-                                             const CUtensorMap* page_map,
+__device__ __forceinline__ void produce_keys(const KernelParams& p, const CUtensorMap* page_map,
                                              const CUtensorMap* small_map, uint32_t shared) {
   using L = Layout<N>;
   const int lane = threadIdx.x & 31;
   const uint64_t policy = ptx::evict_first_policy();
+  Walker walker(p);
   Segment segment;
   const int big_box = min(1 << p.page_log2, kTile);
   int tile = 0;
@@ -57,10 +57,11 @@ __device__ __forceinline__ void produce_keys(const KernelParams& p, Walker walke
 // One warp brings the query rows of each segment, so that a wait for a free query buffer does not
 // hold up the keys. Rows past the request's own are other rows or zeros: their columns are unused.
 template <int N>
-__device__ __forceinline__ void produce_queries(const KernelParams& p, Walker walker,
-                                                const CUtensorMap* map, uint32_t shared) {
+__device__ __forceinline__ void produce_queries(const KernelParams& p, const CUtensorMap* map,
+                                                uint32_t shared) {
   using L = Layout<N>;
   const int lane = threadIdx.x & 31;
+  Walker walker(p);
   Segment segment;
   for (int i = 0; walker.next(p, &segment); ++i) {
     const int stage = i % L::kQueryStages;
