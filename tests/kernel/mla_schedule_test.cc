@@ -93,6 +93,19 @@ TEST(MlaSchedule, EmptyRequestsOwnAUnit) {
   check_cut({0}, 4, 1);
 }
 
+TEST(MlaSchedule, EqualRequestsAreCutAtTheirBorders) {
+  EXPECT_EQ(balanced_blocks(1, 132), 132);
+  EXPECT_EQ(balanced_blocks(32, 132), 128);
+  EXPECT_EQ(balanced_blocks(16, 132), 128);
+  EXPECT_EQ(balanced_blocks(100, 132), 132);
+  EXPECT_EQ(balanced_blocks(300, 132), 132);
+  const int blocks = balanced_blocks(32, 132);
+  const int units = 128;
+  for (int request = 0; request < 32; ++request) {
+    EXPECT_EQ(cut_begin(request * blocks / 32, 32 * units, blocks), request * units);
+  }
+}
+
 TEST(MlaSchedule, DraftStepNeverGoesNegative) {
   EXPECT_EQ(visible_keys(10, 3), 13);
   EXPECT_EQ(visible_keys(0, -1), 0);

@@ -32,6 +32,15 @@ FORESAIL_HOST_DEVICE int blocks_used(int total, int blocks) {
   return total < blocks ? total : blocks;
 }
 
+// Blocks to launch when `most` can run at once: a multiple of the number of requests if that costs
+// at most a tenth of them. Requests of one length are then cut at their borders, so that a block
+// leaves one partial result, not two: for 64 rows a pair of them weighs as much as 450 keys.
+FORESAIL_HOST_DEVICE int balanced_blocks(int requests, int most) {
+  if (requests >= most) return most;
+  const int multiple = most / requests * requests;
+  return 10 * multiple >= 9 * most ? multiple : most;
+}
+
 // First unit of block i, 0 <= i <= blocks. Requires total * blocks < 2^32.
 FORESAIL_HOST_DEVICE int cut_begin(int block, int total, int blocks) {
   return static_cast<int>(static_cast<unsigned>(block) * static_cast<unsigned>(total) /

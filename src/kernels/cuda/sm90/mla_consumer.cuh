@@ -11,17 +11,24 @@
 
 namespace foresail::cuda::mla {
 
-// Maximum over the eight lanes that hold the same columns.
-__device__ __forceinline__ float lane_maximum(float value) {
-  value = fmaxf(value, __shfl_xor_sync(~0u, value, 4));
-  value = fmaxf(value, __shfl_xor_sync(~0u, value, 8));
-  return fmaxf(value, __shfl_xor_sync(~0u, value, 16));
+// Combines kCount values over the eight lanes that hold the same columns. The values take turns, so
+// that the shuffles of one hide the latency of another's: the compiler keeps shuffles in order.
+template <int kCount, typename Combine>
+__device__ __forceinline__ void combine_lanes(float (&values)[kCount], Combine combine) {
+#pragma unroll
+  for (int step = 4; step <= 16; step *= 2) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      values[i] = combine(values[i], __shfl_xor_sync(~0u, values[i], step));
+    }
+  }
 }
 
 template <int N>
 struct Consumer {
   using L = Layout<N>;
   static constexpr int kBlocks = N / 8;  // 8-row blocks of the N side
+  static constexpr int kAtOnce = kBlocks % 4 == 0 ? 4 : kBlocks % 3 == 0 ? 3 : kBlocks;
 
   const KernelParams& p;
   uint8_t* smem;
@@ -104,11 +111,21 @@ struct Consumer {
 
     float* reduce = floats(L::kReduce);
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      const int column = b * 8 + 2 * (lane % 4);
-      const float2 m = {lane_maximum(fmaxf(s[b * 4], s[b * 4 + 2])),
-                        lane_maximum(fmaxf(s[b * 4 + 1], s[b * 4 + 3]))};
-      if (lane < 4) *reinterpret_cast<float2*>(reduce + warp * N + column) = m;
+    for (int b = 0; b < kBlocks; b += kAtOnce) {
+      float m[2 * kAtOnce];
+#pragma unroll
+      for (int i = 0; i < 2 * kAtOnce; ++i) {
+        const int at = (b + i / 2) * 4 + i % 2;
+        m[i] = fmaxf(s[at], s[at + 2]);
+      }
+      combine_lanes(m, [](float x, float y) { return fmaxf(x, y); });
+      if (lane < 4) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          *reinterpret_cast<float2*>(reduce + warp * N + (b + i) * 8 + 2 * lane) = {m[2 * i],
+                                                                                    m[2 * i + 1]};
+        }
+      }
     }
     ptx::barrier_sync(kBarWarpgroup + group, 128);
 #pragma unroll
@@ -136,8 +153,9 @@ struct Consumer {
       sum[b][0] = sum[b][0] * rescale.x + s[b * 4] + s[b * 4 + 2];
       sum[b][1] = sum[b][1] * rescale.y + s[b * 4 + 1] + s[b * 4 + 3];
       if (warp == 0 && lane < 4) {
-        *reinterpret_cast<float2*>(floats(L::kMaximum) + group * N + column) = maximum;
-        *reinterpret_cast<float2*>(floats(L::kRescale) + group * N + column) = rescale;
+        const uint32_t offset_in_row = (group * N + column) * static_cast<uint32_t>(sizeof(float));
+        ptx::store_shared_unordered(shared + L::kMaximum + offset_in_row, maximum.x, maximum.y);
+        ptx::store_shared_unordered(shared + L::kRescale + offset_in_row, rescale.x, rescale.y);
       }
     }
 
@@ -206,18 +224,15 @@ struct Consumer {
                                                  const RowRange& rows, bool empty, int last_group) {
     float* reduce = floats(L::kWeights);  // [8 warps][N]; the last tile's weights are done with
     ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+    float totals[2 * kBlocks];
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
+    for (int i = 0; i < 2 * kBlocks; ++i) totals[i] = sum[i / 2][i % 2];
+    combine_lanes(totals, [](float x, float y) { return x + y; });
+    if (lane < 4) {
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        float v = sum[b][j];
-        v += __shfl_xor_sync(~0u, v, 4);
-        v += __shfl_xor_sync(~0u, v, 8);
-        sum[b][j] = v + __shfl_xor_sync(~0u, v, 16);
-      }
-      if (lane < 4) {
+      for (int b = 0; b < kBlocks; ++b) {
         *reinterpret_cast<float2*>(reduce + (group * 4 + warp) * N + b * 8 + 2 * lane) = {
-            sum[b][0], sum[b][1]};
+            totals[2 * b], totals[2 * b + 1]};
       }
     }
     const int slot = partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks());

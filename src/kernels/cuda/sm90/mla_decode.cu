@@ -183,7 +183,8 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   if (const MlaDecodeStatus status = check(p); status != MlaDecodeStatus::kOk) return status;
   const DeviceFacts facts = device_facts();
   if (!facts.is_sm90 || encode_function() == nullptr) return MlaDecodeStatus::kNoDevice;
-  const int blocks = p.max_blocks > 0 ? std::min(p.max_blocks, facts.sm_count) : facts.sm_count;
+  const int most = p.max_blocks > 0 ? std::min(p.max_blocks, facts.sm_count) : facts.sm_count;
+  const int blocks = balanced_blocks(p.batch * cut_rows(p.q_len * p.num_heads).row_blocks, most);
   const Workspace layout = workspace_layout(p, facts.sm_count);
   if (p.workspace_bytes < layout.total) return MlaDecodeStatus::kSmallWorkspace;
 

@@ -165,6 +165,12 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   return packed;
 }
 
+// An ordinary shared store that does not tell the compiler that it writes memory: loads of other
+// addresses may be scheduled before it. A barrier must stand between it and any reader.
+__device__ __forceinline__ void store_shared_unordered(uint32_t address, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y));
+}
+
 // ---- arithmetic and memory order ------------------------------------------------------------
 
 __device__ __forceinline__ float exp2_approx(float x) {
