@@ -284,7 +284,7 @@ struct Consumer {
     Walker walker(p);
     Segment segment;
     SharedRequest* requests = reinterpret_cast<SharedRequest*>(smem + L::kShared);
-    int shared_segments = 0;
+    int* request_count = reinterpret_cast<int*>(smem + L::kSharedCount);
     int tile = 0;
     for (int i = 0; walker.next(p, &segment); ++i) {
       const int query_stage = i % L::kQueryStages;
@@ -338,14 +338,15 @@ struct Consumer {
       }
       if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty + query_stage * 8);
       if (!segment.whole && threadIdx.x == 0) {
-        requests[min(shared_segments, 1)] = {segment.request, segment.first_unit, segment.units};
+        requests[*request_count] = {segment.request, segment.first_unit, segment.units};
+        ++*request_count;
       }
-      shared_segments += !segment.whole;
       finish_segment(walker, segment, rows, empty, (tile & 1) ^ 1);
     }
     MLA_STAMP(8);
     float4* scratch = reinterpret_cast<float4*>(smem);  // all tiles are consumed by now
-    for (int i = 0; i < shared_segments; ++i) {
+    const int merges = *request_count;
+    for (int i = 0; i < merges; ++i) {
       merge_request<N>(p, walker, requests[i], scratch);
     }
     MLA_STAMP(10);

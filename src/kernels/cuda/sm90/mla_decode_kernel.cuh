@@ -32,6 +32,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       ptx::mbarrier_init(shared + L::kQueryEmpty + i * 8, 8);
     }
     ptx::fence_mbarrier_init();
+    *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
   }
   MLA_STAMP(0);
   ptx::launch_dependents();

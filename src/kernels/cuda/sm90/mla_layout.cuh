@@ -68,7 +68,8 @@ struct Layout {
   static constexpr int kQueryFull = kEmpty + kStages * 8;
   static constexpr int kQueryEmpty = kQueryFull + kQueryStages * 8;
   static constexpr int kShared = kQueryEmpty + kQueryStages * 8;  // SharedRequest [2]
-  static constexpr int kTotal = kShared + 2 * 16;
+  static constexpr int kSharedCount = kShared + 2 * 16;           // int: how many of them
+  static constexpr int kTotal = kSharedCount + 16;
   static_assert(kTotal <= 227 * 1024);
 };
 
