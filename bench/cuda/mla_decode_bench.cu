@@ -23,12 +23,6 @@
 #include "mla_decode_peers.h"
 #include "mla_reference.cuh"
 
-#ifdef FORESAIL_MLA_TRACE
-namespace foresail::cuda {
-void print_mla_trace();
-}
-#endif
-
 namespace foresail::bench {
 namespace {
 
@@ -445,9 +439,6 @@ int run_bench(const Options& options) {
         options.sweep ? std::vector<int>{16, 32, 64, 128, 256} : std::vector<int>{options.unit};
     for (int unit : units) {
       const double error = one.relative_error(unit, 64, 1);
-#ifdef FORESAIL_MLA_TRACE
-      cuda::print_mla_trace();
-#endif
       if (!(error <= kRelativeErrorBar)) ++failed;
       print_row(csv, shape, one, one.time(unit, options.sweep ? 11 : 25), error, unit);
     }

@@ -36,19 +36,10 @@ struct Consumer {
   int group, warp, lane;  // warp: within the warpgroup
   float out[4][N / 2];    // O^T, four blocks of 64 latent dims
   float sum[kBlocks][2];  // this thread's part of the row sums
-  float s[N / 2];         // S^T of one tile
+  float s[N / 2];         // S^T of one tile, then its weights
 
   __device__ __forceinline__ float* floats(int offset) {
     return reinterpret_cast<float*>(smem + offset);
-  }
-
-  __device__ __forceinline__ bool tile_ready(int tile) {
-    bool ready = true;
-    for (int part = 0; part < kParts; ++part) {
-      ready &= ptx::mbarrier_test(shared + L::kFull + (tile % kStages * kParts + part) * 8,
-                                  (tile / kStages) & 1);
-    }
-    return ready;
   }
 
   __device__ __forceinline__ void wait_tile(int tile) {
@@ -308,32 +299,20 @@ struct Consumer {
           for (int j = 0; j < N / 2; ++j) out[m][j] = 0.f;
         }
       }
-      MLA_STAMP(1);
       ptx::mbarrier_wait(shared + L::kQueryFull + query_stage * 8, (i / L::kQueryStages) & 1);
-      MLA_STAMP(2);
-      bool scored = false;  // the scores of the next own tile are in registers already
       for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
         const int stage = tile % kStages;
         const bool first = key == segment.key_begin;
         const bool own = (tile & 1) == group;
         if (own) {
-          if (!scored) score_tile(tile, query_stage);
-          MLA_STAMP(4);
+          score_tile(tile, query_stage);
           weigh_tile(segment, key, stage, first, rows.last_query);
-          scored = false;
         } else {
           ptx::barrier_arrive(kBarWeightsFree, kConsumerThreads);
-          // If the next tile has landed, its scores overlap the other warpgroup's softmax. If not,
-          // waiting for it here would hold up this tile. The choice is the warpgroup's as a whole.
-          scored = ptx::barrier_all(kBarWarpgroup + group, 128,
-                                    key + kTile < segment.key_end && tile_ready(tile + 1));
-          if (scored) score_tile(tile + 1, query_stage);
           wait_tile(tile);
         }
         ptx::barrier_sync(kBarWeightsReady, kConsumerThreads);
-        MLA_STAMP(5);
         accumulate_tile(stage, first, own);
-        MLA_STAMP(6);
         if (lane == 0) ptx::mbarrier_arrive(shared + L::kEmpty + stage * 8);
       }
       if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty + query_stage * 8);
@@ -343,13 +322,11 @@ struct Consumer {
       }
       finish_segment(walker, segment, rows, empty, (tile & 1) ^ 1);
     }
-    MLA_STAMP(8);
     float4* scratch = reinterpret_cast<float4*>(smem);  // all tiles are consumed by now
     const int merges = *request_count;
     for (int i = 0; i < merges; ++i) {
       merge_request<N>(p, walker, requests[i], scratch);
     }
-    MLA_STAMP(10);
   }
 };
 

@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#ifdef FORESAIL_MLA_TRACE
-#include <cstdio>
-#endif
 
 #include "kernels/cuda/sm90/mla_decode.h"
 #include "kernels/cuda/sm90/mla_decode_kernel.cuh"
@@ -258,27 +255,3 @@ const char* to_string(MlaDecodeStatus status) {
 }
 
 }  // namespace foresail::cuda
-
-#ifdef FORESAIL_MLA_TRACE
-namespace foresail::cuda {
-// Prints the median over blocks of each stamp, in clocks since the block's first one.
-void print_mla_trace() {
-  static long long host[132 * 16];
-  cudaDeviceSynchronize();
-  cudaMemcpyFromSymbol(host, mla::trace_stamps, sizeof host);
-  for (int i = 1; i <= 10; ++i) {
-    long long values[132];
-    int count = 0;
-    for (int block = 0; block < 132; ++block) {
-      const long long at = host[block * 16 + i] - host[block * 16];
-      if (host[block * 16] != 0 && at > 0) values[count++] = at;
-    }
-    std::sort(values, values + count);
-    if (count > 0) printf(" %d:%lld(%lld)", i, values[count / 2], values[count - 1]);
-  }
-  printf("\n");
-  for (long long& value : host) value = 0;
-  cudaMemcpyToSymbol(mla::trace_stamps, host, sizeof host);
-}
-}  // namespace foresail::cuda
-#endif

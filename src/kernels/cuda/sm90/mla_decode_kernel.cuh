@@ -34,7 +34,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::fence_mbarrier_init();
     *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
   }
-  MLA_STAMP(0);
   ptx::launch_dependents();
   ptx::wait_for_predecessor();
   // Its miss overlaps the set-up of the barriers.

@@ -7,15 +7,6 @@
 
 namespace foresail::cuda::mla {
 
-// Developer build: clock stamps of one thread a block, see docs/mla-decode.md.
-#ifdef FORESAIL_MLA_TRACE
-__device__ long long trace_stamps[132 * 16];
-#define MLA_STAMP(i) \
-  if (threadIdx.x == 0) trace_stamps[blockIdx.x * 16 + (i)] = clock64()
-#else
-#define MLA_STAMP(i)
-#endif
-
 // Writes rows [8 * block, +8) x 16 latent dims of a request: `value` is one warp's fragment of O^T
 // (thread: dims lane / 4 and + 8, rows 2 * (lane % 4) and + 1), already normalised.
 __device__ __forceinline__ void write_output(const KernelParams& p, const RowRange& rows,
@@ -177,7 +168,6 @@ __device__ __forceinline__ void merge_request(const KernelParams& p, const Walke
     }
   }
   ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-  MLA_STAMP(9);
   const int count = task.group.block_count;
   if (count <= 4) {
     merge_units<N, 4, 4>(p, task, rows, 1, scratch);

@@ -48,19 +48,6 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity)
       : "memory");
 }
 
-// Whether the phase is over, without waiting.
-__device__ __forceinline__ bool mbarrier_test(uint32_t barrier, uint32_t parity) {
-  uint32_t done;
-  asm volatile(
-      "{\n.reg .pred done;\n"
-      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, done;\n}\n"
-      : "=r"(done)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return done != 0;
-}
-
 // ---- bulk tensor copy ----------------------------------------------------------------------
 
 __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
@@ -108,18 +95,6 @@ __device__ __forceinline__ void barrier_sync(int id, int threads) {
 
 __device__ __forceinline__ void barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-// As barrier_sync; true for every thread if `value` is true in all of them.
-__device__ __forceinline__ bool barrier_all(int id, int threads, bool value) {
-  uint32_t all;
-  asm volatile(
-      "{\n.reg .pred in, out;\nsetp.ne.u32 in, %3, 0;\n"
-      "bar.red.and.pred out, %1, %2, in;\nselp.u32 %0, 1, 0, out;\n}\n"
-      : "=r"(all)
-      : "r"(id), "r"(threads), "r"(static_cast<uint32_t>(value))
-      : "memory");
-  return all != 0;
 }
 
 // ---- registers -----------------------------------------------------------------------------
