@@ -1,10 +1,10 @@
 // Stand-alone check and microbenchmark of the MLA decode kernel.
-//   mla_decode_bench                 check, then time the shapes of the peer table with <= 64 rows
-//   mla_decode_bench --check         correctness only, a wide grid of small shapes
-//   mla_decode_bench --tiny          a few very small checks (for compute-sanitizer)
-//   mla_decode_bench --sweep         time each small-batch shape at several unit sizes
-//   options: --plain-launch  --overlapped-launch  --csv FILE  --unit TOKENS  --all-rows (time
-//   shapes above 64 rows too)
+//   mla_decode_bench                 time the shapes of the peer table with <= 64 rows, and check
+//   each mla_decode_bench --quick         the same, pages of 64 only mla_decode_bench --check
+//   correctness only, a wide grid of small shapes mla_decode_bench --tiny          a few very small
+//   checks (for compute-sanitizer) mla_decode_bench --sweep         time each small-batch shape at
+//   several unit sizes options: --plain-launch  --overlapped-launch  --csv FILE  --unit TOKENS
+//   --all-rows (time shapes above 64 rows too)
 // Cold caches: the calls of one graph use different pages, 150 MB apart before a page is read
 // again.
 #include <cuda_runtime.h>
