@@ -1,0 +1,495 @@
+// Stand-alone check and microbenchmark of the MLA decode kernel.
+//   mla_decode_bench                 time the shapes of the peer table with <= 64 rows, and check
+//   each mla_decode_bench --quick         the same, pages of 64 only mla_decode_bench --check
+//   correctness only, a wide grid of small shapes mla_decode_bench --tiny          a few very small
+//   checks (for compute-sanitizer) mla_decode_bench --sweep         time each small-batch shape at
+//   several unit sizes options: --plain-launch  --overlapped-launch  --csv FILE  --unit TOKENS
+//   --all-rows (time shapes above 64 rows too)
+// Cold caches: the calls of one graph use different pages, 150 MB apart before a page is read
+// again.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/sm90/mla_decode.h"
+#include "mla_decode_peers.h"
+#include "mla_reference.cuh"
+
+namespace foresail::bench {
+namespace {
+
+#define CUDA_CHECK(call)                                                                  \
+  do {                                                                                    \
+    const cudaError_t error_ = (call);                                                    \
+    if (error_ != cudaSuccess) {                                                          \
+      std::fprintf(stderr, "%s:%d %s\n", __FILE__, __LINE__, cudaGetErrorString(error_)); \
+      std::exit(2);                                                                       \
+    }                                                                                     \
+  } while (0)
+
+constexpr double kColdBytes = 150e6;  // 2.5 x the 60 MB of L2
+constexpr double kRelativeErrorBar = 2.5e-3;
+constexpr double kBytesPerSecond = 4.3e12;  // measured copy rate, read + write
+constexpr double kFlopsPerSecond = 790e12;  // measured bf16 product of random matrices
+
+template <typename T>
+struct DeviceArray {
+  T* data = nullptr;
+  size_t count = 0;
+  DeviceArray() = default;
+  explicit DeviceArray(size_t n) : count(n) {
+    CUDA_CHECK(cudaMalloc(&data, std::max<size_t>(n, 1) * sizeof(T)));
+  }
+  explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) {
+    CUDA_CHECK(cudaMemcpy(data, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice));
+  }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+  ~DeviceArray() { cudaFree(data); }
+  std::vector<T> host() const {
+    std::vector<T> values(count);
+    CUDA_CHECK(cudaMemcpy(values.data(), data, count * sizeof(T), cudaMemcpyDeviceToHost));
+    return values;
+  }
+};
+
+struct Shape {
+  int heads = 16;
+  int q_len = 1;
+  int page = 64;
+  std::vector<int> key_lens;  // per request
+  int kv_end_add = 0;
+};
+
+struct Options {
+  bool check_only = false, tiny = false, sweep = false, all_rows = false, quick = false;
+  int unit = 0;
+  const char* csv = nullptr;
+};
+
+cuda::MlaLaunch launch_mode = cuda::MlaLaunch::kCooperative;
+
+// One shape with its pages, tables (one per replica), queries and outputs on the device.
+class Case {
+ public:
+  Case(const Shape& shape, bool cold) : shape_(shape) {
+    const int batch = static_cast<int>(shape.key_lens.size());
+    size_t pages_a_replica = 0;
+    for (int key_len : shape.key_lens) {
+      const int pages = (key_len + shape.page - 1) / shape.page;
+      max_pages_ = std::max(max_pages_, pages);
+      pages_a_replica += pages;
+      bytes_ += key_len * 1152.0;
+    }
+    if (cold)
+      replicas_ = std::max(1, static_cast<int>(std::ceil(kColdBytes / std::max(bytes_, 1e6))));
+    num_pages_ = static_cast<int>(pages_a_replica * replicas_ + 3);
+    std::mt19937 random(shape.heads * 131 + shape.q_len * 17 + batch + shape.page);
+    std::vector<int> order(num_pages_);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    // Entries past a request's pages point far outside of the pool.
+    std::vector<int> tables(size_t(replicas_) * batch * max_pages_, 0x40000000);
+    std::vector<int2> poison, pieces;
+    size_t used = 0;
+    for (int replica = 0; replica < replicas_; ++replica) {
+      for (int request = 0; request < batch; ++request) {
+        const int key_len = shape.key_lens[request];
+        for (int at = 0; at * shape.page < key_len; ++at) {
+          const int page = order[used++];
+          tables[(size_t(replica) * batch + request) * max_pages_ + at] = page;
+          const int valid = std::min(shape.page, key_len - at * shape.page);
+          if (valid < shape.page) {
+            poison.push_back({page * shape.page + valid, shape.page - valid});
+          }
+          for (int first = 0; first < valid; first += 16) {
+            pieces.push_back({page * shape.page + first, std::min(16, valid - first)});
+          }
+        }
+      }
+    }
+    for (; used < order.size(); ++used) poison.push_back({order[used] * shape.page, shape.page});
+    pieces_a_replica_ = static_cast<int>(pieces.size() / replicas_);
+    pool_ = new DeviceArray<__nv_bfloat16>(size_t(num_pages_) * shape.page * 576);
+    fill_normal<<<4096, 256>>>(pool_->data, pool_->count, 1);
+    DeviceArray<int2> ranges(poison);
+    poison_rows<<<int(poison.size()), 256>>>(pool_->data, ranges.data);
+    const size_t rows = size_t(batch) * shape.heads * shape.q_len;
+    query_ = new DeviceArray<__nv_bfloat16>(rows * 576);
+    fill_normal<<<256, 256>>>(query_->data, query_->count, 2);
+    output_ = new DeviceArray<__nv_bfloat16>(rows * 512);
+    lse_ = new DeviceArray<float>(rows);
+    table_ = new DeviceArray<int>(tables);
+    pieces_ = new DeviceArray<int2>(pieces);
+    kv_end_ = new DeviceArray<int>(shape.key_lens);
+    std::vector<int> lagging = shape.key_lens;  // what a draft loop would still have on the device
+    for (int& value : lagging) value -= shape.kv_end_add;
+    lagging_ = new DeviceArray<int>(lagging);
+    CUDA_CHECK(cudaDeviceSynchronize());
+    workspace_ = new DeviceArray<uint8_t>(cuda::mla_decode_workspace_bytes(params(0, 0)));
+    CUDA_CHECK(cudaMemset(workspace_->data, 0, workspace_->count));
+  }
+  ~Case() {
+    delete pool_;
+    delete query_;
+    delete output_;
+    delete lse_;
+    delete table_;
+    delete pieces_;
+    delete kv_end_;
+    delete lagging_;
+    delete workspace_;
+  }
+  Case(const Case&) = delete;
+  Case& operator=(const Case&) = delete;
+
+  cuda::MlaDecodeParams params(int replica, int unit) const {
+    cuda::MlaDecodeParams p;
+    const int batch = static_cast<int>(shape_.key_lens.size());
+    p.batch = batch;
+    p.q_len = shape_.q_len;
+    p.num_heads = shape_.heads;
+    p.page_size = shape_.page;
+    p.num_pages = num_pages_;
+    p.max_pages = std::max(max_pages_, 1);
+    p.query = query_->data;
+    p.cache = pool_->data;
+    p.block_table = table_->data + size_t(replica) * batch * max_pages_;
+    p.kv_end = lagging_->data;
+    p.kv_end_add = shape_.kv_end_add;
+    p.softmax_scale = scale();
+    p.output = output_->data;
+    p.lse = lse_->data;
+    p.workspace = workspace_ ? workspace_->data : nullptr;
+    p.workspace_bytes = workspace_ ? workspace_->count : 0;
+    p.unit_tokens = unit;
+    p.launch = launch_mode;
+    return p;
+  }
+  static float scale() { return 1.f / std::sqrt(192.f); }
+
+  void launch(cudaStream_t stream, int replica, int unit) const {
+    const cuda::MlaDecodeStatus status = cuda::mla_decode(stream, params(replica, unit));
+    if (status != cuda::MlaDecodeStatus::kOk) {
+      std::fprintf(stderr, "mla_decode: %s (%s)\n", cuda::to_string(status),
+                   cudaGetErrorString(cudaGetLastError()));
+      std::exit(2);
+    }
+  }
+
+  // ||out - ref|| / ||ref|| over sampled rows; infinity when a value is not finite or lse is off.
+  double relative_error(int unit, int max_rows, int repeats) {
+    const int rows = shape_.heads * shape_.q_len;
+    const int batch = static_cast<int>(shape_.key_lens.size());
+    std::vector<ReferenceRow> samples;
+    const int total = rows * batch;
+    if (total <= max_rows) {
+      for (int i = 0; i < total; ++i) samples.push_back({i / rows, i % rows});
+    } else {
+      std::mt19937 random(5);
+      for (int i = 0; i < max_rows; ++i) {
+        const int pick = i == 0 ? 0 : i == 1 ? total - 1 : int(random() % total);
+        samples.push_back({pick / rows, pick % rows});
+      }
+    }
+    DeviceArray<ReferenceRow> sample_array(samples);
+    DeviceArray<float> reference(samples.size() * 512), reference_lse(samples.size());
+    const int replica = replicas_ - 1;
+    mla_reference<<<int(samples.size()), 512>>>(
+        query_->data, pool_->data, table_->data + size_t(replica) * batch * max_pages_,
+        kv_end_->data, sample_array.data, reference.data, reference_lse.data, max_pages_,
+        shape_.page, shape_.q_len, shape_.heads, scale());
+    CUDA_CHECK(cudaDeviceSynchronize());
+    const std::vector<float> expected = reference.host(), expected_lse = reference_lse.host();
+    double worst = 0.0;
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+      CUDA_CHECK(cudaMemset(output_->data, 0xff, output_->count * 2));
+      CUDA_CHECK(cudaMemset(lse_->data, 0xff, lse_->count * 4));
+      launch(nullptr, replica, unit);
+      CUDA_CHECK(cudaDeviceSynchronize());
+      const std::vector<__nv_bfloat16> out = output_->host();
+      const std::vector<float> lse = lse_->host();
+      for (__nv_bfloat16 value : out) {
+        if (!std::isfinite(__bfloat162float(value))) return INFINITY;
+      }
+      double difference = 0.0, norm = 0.0;
+      for (size_t i = 0; i < samples.size(); ++i) {
+        const size_t row = size_t(samples[i].request) * rows + samples[i].row;
+        for (int d = 0; d < 512; ++d) {
+          const double want = expected[i * 512 + d];
+          const double gap = __bfloat162float(out[row * 512 + d]) - want;
+          difference += gap * gap;
+          norm += want * want;
+        }
+        const float want = expected_lse[i];
+        const bool both_empty =
+            std::isinf(want) && want < 0 && std::isinf(lse[row]) && lse[row] < 0;
+        if (!both_empty && !(std::fabs(lse[row] - want) <= 2e-3f * (1.f + std::fabs(want)))) {
+          return INFINITY;
+        }
+      }
+      worst = std::max(worst, norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference));
+    }
+    return worst;
+  }
+
+  struct Timing {
+    double us = 0, spread = 0, stream_us = 0;
+  };
+
+  // Median over graph replays, ours and the stream floor in turn.
+  Timing time(int unit, int replays) const {
+    const int nodes = std::max(replicas_, bytes_ > 3e8 ? 4 : 8);
+    cudaStream_t stream;
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaGraphExec_t ours = record(stream, [&] {
+      for (int i = 0; i < nodes; ++i) launch(stream, i % replicas_, unit);
+    });
+    const int blocks = std::min(pieces_a_replica_, 132 * 6);
+    cudaGraphExec_t floor = record(stream, [&] {
+      for (int i = 0; i < nodes; ++i) {
+        kvread<<<blocks, 288, 0, stream>>>(
+            reinterpret_cast<const uint4*>(pool_->data),
+            pieces_->data + size_t(i % replicas_) * pieces_a_replica_, pieces_a_replica_,
+            reinterpret_cast<uint4*>(output_->data));
+      }
+    });
+    std::vector<double> times, floors;
+    cudaEvent_t begin, middle, end;
+    CUDA_CHECK(cudaEventCreate(&begin));
+    CUDA_CHECK(cudaEventCreate(&middle));
+    CUDA_CHECK(cudaEventCreate(&end));
+    for (int i = 0; i < replays + 2; ++i) {
+      CUDA_CHECK(cudaEventRecord(begin, stream));
+      CUDA_CHECK(cudaGraphLaunch(ours, stream));
+      CUDA_CHECK(cudaEventRecord(middle, stream));
+      CUDA_CHECK(cudaGraphLaunch(floor, stream));
+      CUDA_CHECK(cudaEventRecord(end, stream));
+      CUDA_CHECK(cudaEventSynchronize(end));
+      float a = 0, b = 0;
+      CUDA_CHECK(cudaEventElapsedTime(&a, begin, middle));
+      CUDA_CHECK(cudaEventElapsedTime(&b, middle, end));
+      if (i >= 2) {
+        times.push_back(a * 1e3 / nodes);
+        floors.push_back(b * 1e3 / nodes);
+      }
+    }
+    CUDA_CHECK(cudaEventDestroy(begin));
+    CUDA_CHECK(cudaEventDestroy(middle));
+    CUDA_CHECK(cudaEventDestroy(end));
+    CUDA_CHECK(cudaGraphExecDestroy(ours));
+    CUDA_CHECK(cudaGraphExecDestroy(floor));
+    CUDA_CHECK(cudaStreamDestroy(stream));
+    std::sort(times.begin(), times.end());
+    std::sort(floors.begin(), floors.end());
+    Timing timing;
+    timing.us = times[times.size() / 2];
+    timing.stream_us = floors[floors.size() / 2];
+    timing.spread = (times[times.size() * 9 / 10] - times[times.size() / 10]) / timing.us;
+    return timing;
+  }
+
+  double floor_us() const {
+    const double rows = double(shape_.key_lens.size()) * shape_.heads * shape_.q_len;
+    const double io = bytes_ + rows * (576 + 512) * 2;
+    return 1e6 * std::max(io / kBytesPerSecond, flops() / kFlopsPerSecond);
+  }
+  double flops() const { return 2.0 * bytes_ / 1152 * shape_.heads * shape_.q_len * 1088; }
+  double bytes() const { return bytes_; }
+
+ private:
+  template <typename Body>
+  static cudaGraphExec_t record(cudaStream_t stream, Body body) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    body();
+    CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+    CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CUDA_CHECK(cudaGraphDestroy(graph));
+    return exec;
+  }
+
+  Shape shape_;
+  int replicas_ = 1;
+  int max_pages_ = 0, num_pages_ = 0, pieces_a_replica_ = 0;
+  double bytes_ = 0;
+  DeviceArray<__nv_bfloat16>*pool_ = nullptr, *query_ = nullptr, *output_ = nullptr;
+  DeviceArray<float>* lse_ = nullptr;
+  DeviceArray<int>*table_ = nullptr, *kv_end_ = nullptr, *lagging_ = nullptr;
+  DeviceArray<int2>* pieces_ = nullptr;
+  DeviceArray<uint8_t>* workspace_ = nullptr;
+};
+
+std::string name_of(const Shape& shape) {
+  char text[96];
+  std::snprintf(text, sizeof text, "b%zu h%d q%d len%d page%d", shape.key_lens.size(), shape.heads,
+                shape.q_len, *std::max_element(shape.key_lens.begin(), shape.key_lens.end()),
+                shape.page);
+  return text;
+}
+
+int run_checks(const std::vector<Shape>& shapes, const std::vector<int>& units, int repeats) {
+  int failed = 0, done = 0;
+  double worst = 0;
+  for (const Shape& shape : shapes) {
+    Case one(shape, false);
+    for (int unit : units) {
+      const double error = one.relative_error(unit, 1024, repeats);
+      if (failed >= 12) break;
+      ++done;
+      if (error <= kRelativeErrorBar) {
+        worst = std::max(worst, error);
+        continue;
+      }
+      if (++failed <= 12) {
+        std::printf("FAIL %s unit %d: relative error %g\n", name_of(shape).c_str(), unit, error);
+      }
+    }
+  }
+  std::printf("check: %d cases, %d failed, worst relative error %.3g\n", done, failed, worst);
+  return failed;
+}
+
+std::vector<Shape> check_grid() {
+  std::vector<Shape> shapes;
+  const std::vector<int> mixed = {0, 1, 63, 64, 65, 1000, 8192, 2, 15, 16, 17, 300};
+  for (int heads : {1, 5, 8, 16, 20, 40, 64, 128}) {
+    for (int q_len : {1, 2, 3, 4, 8}) {
+      for (int page : {16, 32, 64}) shapes.push_back({heads, q_len, page, mixed});
+    }
+  }
+  for (int page : {16, 32, 64, 128}) {
+    for (int key_len : {0, 1, page - 1, page, page + 1, 1000, 8192}) {
+      shapes.push_back({16, 1, page, {key_len}});
+      shapes.push_back({16, 4, page, {key_len}, 3});
+      shapes.push_back({16, 1, page, std::vector<int>(33, key_len)});
+    }
+  }
+  shapes.push_back({16, 4, 64, {4641, 45118, 1730, 1696}});
+  shapes.push_back({16, 2, 64, std::vector<int>(300, 37)});
+  return shapes;
+}
+
+void print_row(FILE* csv, const Shape& shape, const Case& one, const Case::Timing& t, double error,
+               int unit) {
+  const int key_len = *std::max_element(shape.key_lens.begin(), shape.key_lens.end());
+  const bool mixed = *std::min_element(shape.key_lens.begin(), shape.key_lens.end()) != key_len;
+  const int batch = static_cast<int>(shape.key_lens.size());
+  const char* peer = "-";
+  double peer_us = 0;
+  if (mixed) {
+    peer = "best";
+    peer_us = kMlaMixedPeerUs;
+  }
+  for (const MlaPeer& p : kMlaPeers) {
+    if (!mixed && p.batch == batch && p.num_heads == shape.heads && p.q_len == shape.q_len &&
+        p.key_len == key_len && p.page_size == shape.page) {
+      peer = p.name;
+      peer_us = p.us;
+    }
+  }
+  std::printf(
+      "%3d %3d %2d %6d%s %3d u%-3d %8.2f us  %5.3fx %-10s stream %8.2f  %5.1f%%  err %.2e  "
+      "+-%.1f%%\n",
+      batch, shape.heads, shape.q_len, key_len, mixed ? "m" : " ", shape.page, unit, t.us,
+      peer_us / t.us, peer, t.stream_us, 100 * t.stream_us / t.us, error, 50 * t.spread);
+  if (csv == nullptr) return;
+  const auto line = [&](const char* who, double us, double relerr) {
+    std::fprintf(
+        csv, "%s,%d,%d,%d,%d%s,%d,%.3f,0.000,0.000,%.3f,%.4f,%.1f,%.1f,%.3e,%s,%.3f,%.3f,%.3f\n",
+        who, batch, shape.heads, shape.q_len, key_len, mixed ? "m" : "", shape.page, us,
+        one.floor_us(), one.floor_us() / us, one.bytes() / us * 1e-3, one.flops() / us * 1e-6,
+        relerr, peer, peer_us, peer_us / us, t.stream_us / us);
+  };
+  line("kvread", t.stream_us, -1.0);
+  line("foresail", t.us, error);
+}
+
+int run_bench(const Options& options) {
+  std::vector<Shape> shapes;
+  for (const MlaPeer& p : kMlaPeers) {
+    const int rows = p.num_heads * p.q_len;
+    if (p.page_size < 16 || (rows > 64 && !options.all_rows)) continue;
+    if (options.sweep && (p.batch > 4 || p.page_size != 64)) continue;
+    if (options.quick && p.page_size != 64) continue;
+    shapes.push_back({p.num_heads, p.q_len, p.page_size, std::vector<int>(p.batch, p.key_len)});
+  }
+  shapes.push_back({16, 4, 64, {4641, 45118, 1730, 1696}});
+  FILE* csv = options.csv ? std::fopen(options.csv, "w") : nullptr;
+  if (csv) {
+    std::fprintf(csv,
+                 "peer,b,h,q,ctx,page,us_per_layer,meta_us,plan_host_us,floor_us,"
+                 "floor_over_time,GBps,TFLOPs,relerr,best_peer,best_peer_us,ratio,"
+                 "stream_over_time\n");
+  }
+  int failed = 0;
+  std::printf("  b   h  q    ctx page unit\n");
+  for (const Shape& shape : shapes) {
+    Case one(shape, true);
+    const std::vector<int> units =
+        options.sweep ? std::vector<int>{16, 32, 64, 128, 256} : std::vector<int>{options.unit};
+    for (int unit : units) {
+      const double error = one.relative_error(unit, 64, 1);
+      if (!(error <= kRelativeErrorBar)) ++failed;
+      print_row(csv, shape, one, one.time(unit, options.sweep ? 11 : 25), error, unit);
+    }
+    std::fflush(stdout);
+  }
+  if (csv) std::fclose(csv);
+  return failed;
+}
+
+}  // namespace
+}  // namespace foresail::bench
+
+int main(int argc, char** argv) {
+  using namespace foresail::bench;
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    if (arg == "--check")
+      options.check_only = true;
+    else if (arg == "--tiny")
+      options.tiny = true;
+    else if (arg == "--sweep")
+      options.sweep = true;
+    else if (arg == "--quick")
+      options.quick = true;
+    else if (arg == "--all-rows")
+      options.all_rows = true;
+    else if (arg == "--plain-launch")
+      launch_mode = foresail::cuda::MlaLaunch::kPlain;
+    else if (arg == "--overlapped-launch")
+      launch_mode = foresail::cuda::MlaLaunch::kOverlapped;
+    else if (arg == "--unit" && i + 1 < argc)
+      options.unit = std::atoi(argv[++i]);
+    else if (arg == "--csv" && i + 1 < argc)
+      options.csv = argv[++i];
+    else {
+      std::fprintf(stderr, "unknown argument %s\n", arg.c_str());
+      return 2;
+    }
+  }
+  if (options.tiny) {
+    const std::vector<int> lens = {0, 1, 17, 64, 130, 65};
+    return run_checks({{5, 1, 16, lens},
+                       {16, 1, 64, lens},
+                       {16, 2, 32, lens},
+                       {16, 3, 64, lens},
+                       {16, 4, 64, lens},
+                       {20, 4, 64, {33}, 2},
+                       {16, 1, 64, {700}}},
+                      {0, 16, 64}, 1) != 0;
+  }
+  if (options.check_only) return run_checks(check_grid(), {0, 16, 32, 64, 128}, 2) != 0;
+  return run_bench(options) != 0;
+}

@@ -1,0 +1,78 @@
+// How a batch of key ranges is cut over thread blocks: the arithmetic only, for host and device.
+// Owned by nobody (pure functions). The kernel evaluates it per block; there is no plan in memory.
+//
+// Words. Each request has unit_count(key_len) units of `unit` keys. The units of all requests, one
+// request after the other, form a flat list of `total` units. Block i of `blocks` takes
+// [cut_begin(i), cut_begin(i + 1)): contiguous, every unit exactly once, lengths differ by <= 1.
+#pragma once
+
+#ifdef __CUDACC__
+#define FORESAIL_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define FORESAIL_HOST_DEVICE inline
+#endif
+
+namespace foresail::cuda {
+
+// Number of keys visible to the last query row, never negative. key_end may come from a device
+// counter that a draft loop has not advanced yet: `added` is that loop's step.
+FORESAIL_HOST_DEVICE int visible_keys(int key_end, int added) {
+  const int keys = key_end + added;
+  return keys > 0 ? keys : 0;
+}
+
+// A request without keys still owns one (empty) unit: some block must write its output.
+FORESAIL_HOST_DEVICE int unit_count(int key_len, int unit_log2) {
+  const int units = (key_len + (1 << unit_log2) - 1) >> unit_log2;
+  return units > 0 ? units : 1;
+}
+
+// Blocks that receive work: no more than units, so that no block is empty.
+FORESAIL_HOST_DEVICE int blocks_used(int total, int blocks) {
+  return total < blocks ? total : blocks;
+}
+
+// Blocks to launch when `most` can run at once: a multiple of the number of requests if that costs
+// at most a tenth of them. Requests of one length are then cut at their borders, so that a block
+// leaves one partial result, not two: for 64 rows a pair of them weighs as much as 450 keys.
+FORESAIL_HOST_DEVICE int balanced_blocks(int requests, int most) {
+  if (requests >= most) return most;
+  const int multiple = most / requests * requests;
+  return 10 * multiple >= 9 * most ? multiple : most;
+}
+
+// First unit of block i, 0 <= i <= blocks. Requires total * blocks < 2^32.
+FORESAIL_HOST_DEVICE int cut_begin(int block, int total, int blocks) {
+  return static_cast<int>(static_cast<unsigned>(block) * static_cast<unsigned>(total) /
+                          static_cast<unsigned>(blocks));
+}
+
+// The block whose range contains `unit`: the inverse of cut_begin.
+// cut_begin(c) <= unit  <=>  c * total / blocks < unit + 1  <=>  c < (unit + 1) * blocks / total.
+FORESAIL_HOST_DEVICE int block_of_unit(int unit, int total, int blocks) {
+  return static_cast<int>((static_cast<unsigned>(unit + 1) * static_cast<unsigned>(blocks) - 1u) /
+                          static_cast<unsigned>(total));
+}
+
+// The blocks that share one request, and where each one's partial result lies. A block touches at
+// most two shared requests (the one it starts in and the one it ends in), so two slots suffice.
+struct SplitGroup {
+  int first_block = 0;
+  int block_count = 0;
+};
+
+FORESAIL_HOST_DEVICE SplitGroup split_group(int request_begin, int request_units, int total,
+                                            int blocks) {
+  SplitGroup group;
+  group.first_block = block_of_unit(request_begin, total, blocks);
+  group.block_count =
+      block_of_unit(request_begin + request_units - 1, total, blocks) - group.first_block + 1;
+  return group;
+}
+
+// Slot 2 * block holds the result of the request a block starts with, 2 * block + 1 any later one.
+FORESAIL_HOST_DEVICE int partial_slot(int block, int request_begin, int total, int blocks) {
+  return 2 * block + (cut_begin(block, total, blocks) < request_begin ? 1 : 0);
+}
+
+}  // namespace foresail::cuda

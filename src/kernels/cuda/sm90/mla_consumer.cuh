@@ -1,0 +1,333 @@
+// The two computing warpgroups of the MLA decode kernel.
+//
+// Keys are the M side of both products ("swapped"), query rows the N side, so that N can be 8, 16,
+// 32, 48 or 64 and few rows cost little:
+//   S^T[64 keys, N]   = K[64, 576] * Q^T[576, N]     one warpgroup, taking turns tile by tile
+//   O^T[512, N]      += V^T[512, 64] * P^T[64, N]    256 latent dims a warpgroup
+#pragma once
+
+#include "kernels/cuda/sm90/mla_merge.cuh"
+#include "kernels/cuda/sm90/wgmma.h"
+
+namespace foresail::cuda::mla {
+
+// Combines kCount values over the eight lanes that hold the same columns. The values take turns, so
+// that the shuffles of one hide the latency of another's: the compiler keeps shuffles in order.
+template <int kCount, typename Combine>
+__device__ __forceinline__ void combine_lanes(float (&values)[kCount], Combine combine) {
+#pragma unroll
+  for (int step = 4; step <= 16; step *= 2) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      values[i] = combine(values[i], __shfl_xor_sync(~0u, values[i], step));
+    }
+  }
+}
+
+template <int N>
+struct Consumer {
+  using L = Layout<N>;
+  static constexpr int kBlocks = N / 8;  // 8-row blocks of the N side
+  static constexpr int kAtOnce = kBlocks % 4 == 0 ? 4 : kBlocks % 3 == 0 ? 3 : kBlocks;
+
+  const KernelParams& p;
+  uint8_t* smem;
+  uint32_t shared;
+  int group, warp, lane;  // warp: within the warpgroup
+  float out[4][N / 2];    // O^T, four blocks of 64 latent dims
+  float sum[kBlocks][2];  // this thread's part of the row sums
+  float s[N / 2];         // S^T of one tile, then its weights
+
+  __device__ __forceinline__ float* floats(int offset) {
+    return reinterpret_cast<float*>(smem + offset);
+  }
+
+  __device__ __forceinline__ void wait_tile(int tile) {
+    for (int part = 0; part < kParts; ++part) {
+      ptx::mbarrier_wait(shared + L::kFull + (tile % kStages * kParts + part) * 8,
+                         (tile / kStages) & 1);
+    }
+  }
+
+  // S^T = K Q^T.
+  __device__ __forceinline__ void score_tile(int tile, int query_stage) {
+    const int stage = tile % kStages;
+    const uint64_t keys = ptx::operand_descriptor(shared + stage * kStageBytes);
+    const uint64_t queries =
+        ptx::operand_descriptor(shared + L::kQuery + query_stage * L::kQueryBytes);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      ptx::mbarrier_wait(shared + L::kFull + (stage * kParts + part) * 8, (tile / kStages) & 1);
+#pragma unroll
+      for (int i = 0; i < kChunks / kParts * 4; ++i) {
+        const int chunk = part * (kChunks / kParts) + i / 4;
+        ptx::Wgmma<N, 0>::run(s, keys + (chunk * kChunkBytes + (i % 4) * 32) / 16,
+                              queries + (chunk * N * 128 + (i % 4) * 32) / 16, part + i > 0);
+      }
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+    ptx::pin_registers(s);
+  }
+
+  // From finished scores to weights in shared memory.
+  __device__ __forceinline__ void weigh_tile(const Segment& segment, int key, int stage, bool first,
+                                             int last_query) {
+    const int count = min(kTile, segment.key_end - key);
+    // Value rows past the end would multiply a zero weight, but may hold NaN: clear them.
+    if (count < kTile) {
+      const int pad = kTile - count;
+      for (int i = threadIdx.x & 127; i < pad * 8 * kLatentChunks; i += 128) {
+        const int chunk = i / (pad * 8);
+        const int rest = i - chunk * pad * 8;
+        *reinterpret_cast<uint4*>(smem + stage * kStageBytes + chunk * kChunkBytes + count * 128 +
+                                  rest * 16) = uint4{0, 0, 0, 0};
+      }
+    }
+    if (key + kTile > segment.key_len - last_query || count < kTile) {
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        const int2 hidden = *reinterpret_cast<const int2*>(
+            smem + L::kHidden + (b * 8 + 2 * (lane % 4)) * static_cast<int>(sizeof(int)));
+        const int at = key + warp * 16 + lane / 4;
+        const int limit_x = min(segment.key_end, segment.key_len - hidden.x);
+        const int limit_y = min(segment.key_end, segment.key_len - hidden.y);
+        if (at >= limit_x) s[b * 4] = kNegativeInfinity;
+        if (at >= limit_y) s[b * 4 + 1] = kNegativeInfinity;
+        if (at + 8 >= limit_x) s[b * 4 + 2] = kNegativeInfinity;
+        if (at + 8 >= limit_y) s[b * 4 + 3] = kNegativeInfinity;
+      }
+    }
+
+    float* reduce = floats(L::kReduce);
+#pragma unroll
+    for (int b = 0; b < kBlocks; b += kAtOnce) {
+      float m[2 * kAtOnce];
+#pragma unroll
+      for (int i = 0; i < 2 * kAtOnce; ++i) {
+        const int at = (b + i / 2) * 4 + i % 2;
+        m[i] = fmaxf(s[at], s[at + 2]);
+      }
+      combine_lanes(m, [](float x, float y) { return fmaxf(x, y); });
+      if (lane < 4) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          *reinterpret_cast<float2*>(reduce + warp * N + (b + i) * 8 + 2 * lane) = {m[2 * i],
+                                                                                    m[2 * i + 1]};
+        }
+      }
+    }
+    ptx::barrier_sync(kBarWarpgroup + group, 128);
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const int column = b * 8 + 2 * (lane % 4);
+      float2 m{kNegativeInfinity, kNegativeInfinity};
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        const float2 other = *reinterpret_cast<const float2*>(reduce + w * N + column);
+        m = {fmaxf(m.x, other.x), fmaxf(m.y, other.y)};
+      }
+      // The previous tile was the other warpgroup's.
+      float2 old{kNegativeInfinity, kNegativeInfinity};
+      if (!first) {
+        old = *reinterpret_cast<const float2*>(floats(L::kMaximum) + (1 - group) * N + column);
+      }
+      const float2 maximum = {fmaxf(old.x, m.x * p.scale_log2), fmaxf(old.y, m.y * p.scale_log2)};
+      const float2 rescale = {weight(old.x, maximum.x), weight(old.y, maximum.y)};
+      const float2 offset = {maximum.x == kNegativeInfinity ? 0.f : maximum.x,
+                             maximum.y == kNegativeInfinity ? 0.f : maximum.y};
+      s[b * 4] = ptx::exp2_approx(s[b * 4] * p.scale_log2 - offset.x);
+      s[b * 4 + 1] = ptx::exp2_approx(s[b * 4 + 1] * p.scale_log2 - offset.y);
+      s[b * 4 + 2] = ptx::exp2_approx(s[b * 4 + 2] * p.scale_log2 - offset.x);
+      s[b * 4 + 3] = ptx::exp2_approx(s[b * 4 + 3] * p.scale_log2 - offset.y);
+      sum[b][0] = sum[b][0] * rescale.x + s[b * 4] + s[b * 4 + 2];
+      sum[b][1] = sum[b][1] * rescale.y + s[b * 4 + 1] + s[b * 4 + 3];
+      if (warp == 0 && lane < 4) {
+        const uint32_t offset_in_row = (group * N + column) * static_cast<uint32_t>(sizeof(float));
+        ptx::store_shared_unordered(shared + L::kMaximum + offset_in_row, maximum.x, maximum.y);
+        ptx::store_shared_unordered(shared + L::kRescale + offset_in_row, rescale.x, rescale.y);
+      }
+    }
+
+    // The other warpgroup has finished reading the previous tile's weights.
+    ptx::barrier_sync(kBarWeightsFree, kConsumerThreads);
+    const int half = (lane >> 3) & 1, line = lane & 7;
+    const uint32_t weights =
+        shared + L::kWeights + (lane >> 4) * 1024 + line * 128 + (((warp * 2 + half) ^ line) << 4);
+    if constexpr (kBlocks == 1) {
+      ptx::store_matrix_x2_transposed(
+          shared + L::kWeights + line * 128 + (((warp * 2 + half) ^ line) << 4),
+          ptx::pack_bf16(s[0], s[1]), ptx::pack_bf16(s[2], s[3]));
+    } else {
+#pragma unroll
+      for (int b = 0; b < kBlocks; b += 2) {
+        ptx::store_matrix_x4_transposed(weights + b * 1024, ptx::pack_bf16(s[b * 4], s[b * 4 + 1]),
+                                        ptx::pack_bf16(s[b * 4 + 2], s[b * 4 + 3]),
+                                        ptx::pack_bf16(s[b * 4 + 4], s[b * 4 + 5]),
+                                        ptx::pack_bf16(s[b * 4 + 6], s[b * 4 + 7]));
+      }
+    }
+    ptx::fence_proxy_async();
+  }
+
+  __device__ __forceinline__ void accumulate_tile(int stage, bool first, bool own) {
+    if (!first) {
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        const float2 factor = *reinterpret_cast<const float2*>(
+            floats(L::kRescale) + (own ? group : 1 - group) * N + b * 8 + 2 * (lane % 4));
+        if (!own) {
+          sum[b][0] *= factor.x;
+          sum[b][1] *= factor.y;
+        }
+#pragma unroll
+        for (int m = 0; m < 4; ++m) {
+          out[m][b * 4] *= factor.x;
+          out[m][b * 4 + 1] *= factor.y;
+          out[m][b * 4 + 2] *= factor.x;
+          out[m][b * 4 + 3] *= factor.y;
+        }
+      }
+    }
+    const uint64_t values =
+        ptx::operand_descriptor(shared + stage * kStageBytes + group * 4 * kChunkBytes);
+    const uint64_t weights = ptx::operand_descriptor(shared + L::kWeights);
+#pragma unroll
+    for (int m = 0; m < 4; ++m) ptx::pin_registers(out[m]);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kTile / 16; ++k) {
+#pragma unroll
+      for (int m = 0; m < 4; ++m) {
+        ptx::Wgmma<N, 1>::run(out[m], values + (m * kChunkBytes + k * 2048) / 16,
+                              weights + k * 32 / 16, !first || k > 0);
+      }
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+#pragma unroll
+    for (int m = 0; m < 4; ++m) ptx::pin_registers(out[m]);
+  }
+
+  // Row sums over lanes and warps, then either the output or a partial result.
+  __device__ __forceinline__ void finish_segment(const Walker& walker, const Segment& segment,
+                                                 const RowRange& rows, bool empty, int last_group) {
+    float* reduce = floats(L::kWeights);  // [8 warps][N]; the last tile's weights are done with
+    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+    float totals[2 * kBlocks];
+#pragma unroll
+    for (int i = 0; i < 2 * kBlocks; ++i) totals[i] = sum[i / 2][i % 2];
+    combine_lanes(totals, [](float x, float y) { return x + y; });
+    if (lane < 4) {
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        *reinterpret_cast<float2*>(reduce + (group * 4 + warp) * N + b * 8 + 2 * lane) = {
+            totals[2 * b], totals[2 * b + 1]};
+      }
+    }
+    const int slot = partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks());
+    if (!segment.whole) {
+      float4* partial = p.partials + static_cast<int64_t>(slot) * (N * 128) + threadIdx.x;
+#pragma unroll
+      for (int m = 0; m < 4; ++m) {
+#pragma unroll
+        for (int b = 0; b < kBlocks; ++b) {
+          __stcg(partial + (m * kBlocks + b) * 256,
+                 float4{out[m][b * 4], out[m][b * 4 + 1], out[m][b * 4 + 2], out[m][b * 4 + 3]});
+        }
+      }
+    }
+    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+    float* inverse = floats(L::kRescale);
+    if (threadIdx.x < N) {
+      float total = 0.f;
+#pragma unroll
+      for (int w = 0; w < 8; ++w) total += reduce[w * N + threadIdx.x];
+      const float maximum =
+          empty ? kNegativeInfinity : floats(L::kMaximum)[last_group * N + threadIdx.x];
+      if (!segment.whole) {
+        __stcg(p.weights + slot * N + threadIdx.x, float2{maximum, total});
+      } else {
+        inverse[threadIdx.x] = total > 0.f ? 1.f / total : 0.f;
+        if (p.lse != nullptr) write_lse(p, rows, threadIdx.x, maximum, total);
+      }
+    }
+    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+    if (!segment.whole) {
+      // Releases the stores of all consumer threads: the barrier ordered them before this.
+      if (threadIdx.x == 0) ptx::add_release(p.counters + segment.request, 1);
+      return;
+    }
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const float2 factor = *reinterpret_cast<const float2*>(inverse + b * 8 + 2 * (lane % 4));
+#pragma unroll
+      for (int m = 0; m < 4; ++m) {
+        write_output(p, rows, b, 256 * group + 64 * m + 16 * warp,
+                     {out[m][b * 4] * factor.x, out[m][b * 4 + 1] * factor.y,
+                      out[m][b * 4 + 2] * factor.x, out[m][b * 4 + 3] * factor.y});
+      }
+    }
+  }
+
+  __device__ __forceinline__ void run() {
+    Walker walker(p);
+    Segment segment;
+    SharedRequest* requests = reinterpret_cast<SharedRequest*>(smem + L::kShared);
+    int* request_count = reinterpret_cast<int*>(smem + L::kSharedCount);
+    int tile = 0;
+    for (int i = 0; walker.next(p, &segment); ++i) {
+      const int query_stage = i % L::kQueryStages;
+      const RowRange rows(p, segment.request);
+      if (i == 0 || p.row_blocks > 1) {
+        if (threadIdx.x < N) {
+          const int query =
+              p.q_len == 1 ? 0 : (rows.in_request + static_cast<int>(threadIdx.x)) / p.num_heads;
+          reinterpret_cast<int*>(smem + L::kHidden)[threadIdx.x] =
+              rows.last_query - min(query, rows.last_query);
+        }
+        ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+      }
+      const bool empty = segment.key_begin >= segment.key_end;
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) sum[b][0] = sum[b][1] = 0.f;
+      if (empty) {
+#pragma unroll
+        for (int m = 0; m < 4; ++m) {
+#pragma unroll
+          for (int j = 0; j < N / 2; ++j) out[m][j] = 0.f;
+        }
+      }
+      ptx::mbarrier_wait(shared + L::kQueryFull + query_stage * 8, (i / L::kQueryStages) & 1);
+      for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
+        const int stage = tile % kStages;
+        const bool first = key == segment.key_begin;
+        const bool own = (tile & 1) == group;
+        if (own) {
+          score_tile(tile, query_stage);
+          weigh_tile(segment, key, stage, first, rows.last_query);
+        } else {
+          ptx::barrier_arrive(kBarWeightsFree, kConsumerThreads);
+          wait_tile(tile);
+        }
+        ptx::barrier_sync(kBarWeightsReady, kConsumerThreads);
+        accumulate_tile(stage, first, own);
+        if (lane == 0) ptx::mbarrier_arrive(shared + L::kEmpty + stage * 8);
+      }
+      if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty + query_stage * 8);
+      if (!segment.whole && threadIdx.x == 0) {
+        requests[*request_count] = {segment.request, segment.first_unit, segment.units};
+        ++*request_count;
+      }
+      finish_segment(walker, segment, rows, empty, (tile & 1) ^ 1);
+    }
+    float4* scratch = reinterpret_cast<float4*>(smem);  // all tiles are consumed by now
+    const int merges = *request_count;
+    for (int i = 0; i < merges; ++i) {
+      merge_request<N>(p, walker, requests[i], scratch);
+    }
+  }
+};
+
+}  // namespace foresail::cuda::mla

@@ -1,0 +1,257 @@
+// Host side of the MLA decode kernel: checks, tensor maps, choice of the instance, launch.
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "kernels/cuda/sm90/mla_decode.h"
+#include "kernels/cuda/sm90/mla_decode_kernel.cuh"
+
+namespace foresail::cuda {
+namespace {
+
+constexpr int kMaxRowsPerBlock = 64;
+constexpr size_t kAlignment = 256;
+
+size_t align_up(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// How the rows (q_len * num_heads) of a request are cut into pieces of one kernel instance.
+struct RowCut {
+  int row_blocks;
+  int rows_per_block;
+  int columns;  // N of the instance
+};
+
+RowCut cut_rows(int rows) {
+  RowCut cut;
+  cut.row_blocks = (rows + kMaxRowsPerBlock - 1) / kMaxRowsPerBlock;
+  cut.rows_per_block = (rows + cut.row_blocks - 1) / cut.row_blocks;
+  for (int columns : {8, 16, 32, 48, 64}) {
+    cut.columns = columns;
+    if (columns >= cut.rows_per_block) break;
+  }
+  return cut;
+}
+
+struct DeviceFacts {
+  int sm_count = 0;
+  bool is_sm90 = false;
+};
+
+DeviceFacts device_facts() {
+  static std::atomic<int> cached_device{-1};
+  static std::atomic<int> cached_sms{0};
+  int device = 0;
+  DeviceFacts facts;
+  if (cudaGetDevice(&device) != cudaSuccess) return facts;
+  if (cached_device.load(std::memory_order_acquire) != device) {
+    int major = 0, minor = 0, sms = 0;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+    cached_sms.store(major == 9 && minor == 0 ? sms : 0, std::memory_order_relaxed);
+    cached_device.store(device, std::memory_order_release);
+  }
+  facts.sm_count = cached_sms.load(std::memory_order_relaxed);
+  facts.is_sm90 = facts.sm_count > 0;
+  return facts;
+}
+
+using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
+
+EncodeTiled encode_function() {
+  static const EncodeTiled function = [] {
+    void* pointer = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &pointer,
+                                                               12000, cudaEnableDefault, &found);
+    if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) pointer = nullptr;
+    return reinterpret_cast<EncodeTiled>(pointer);
+  }();
+  return function;
+}
+
+// A map of [row_count, 576] bf16 whose boxes are 64 columns (128 bytes, swizzled) x box_rows.
+bool encode_rows(CUtensorMap* map, const void* base, uint64_t row_count, uint32_t box_rows,
+                 CUtensorMapL2promotion promotion) {
+  const cuuint64_t sizes[2] = {mla::kKeyDim, row_count};
+  const cuuint64_t strides[1] = {mla::kKeyDim * sizeof(__nv_bfloat16)};
+  const cuuint32_t box[2] = {64, box_rows};
+  const cuuint32_t steps[2] = {1, 1};
+  return encode_function()(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(base), sizes,
+                           strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                           CU_TENSOR_MAP_SWIZZLE_128B, promotion,
+                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+struct Workspace {
+  size_t counters;  // byte offsets
+  size_t weights;
+  size_t partials;
+  size_t total;
+};
+
+Workspace workspace_layout(const MlaDecodeParams& params, int blocks) {
+  const RowCut cut = cut_rows(params.q_len * params.num_heads);
+  Workspace layout;
+  layout.counters = 0;
+  layout.weights = align_up(sizeof(int) * static_cast<size_t>(params.batch) * cut.row_blocks);
+  layout.partials =
+      layout.weights + align_up(sizeof(float2) * 2 * static_cast<size_t>(blocks) * cut.columns);
+  layout.total = layout.partials +
+                 sizeof(float) * 2 * static_cast<size_t>(blocks) * cut.columns * kMlaLatentDim;
+  return layout;
+}
+
+template <int N>
+MlaDecodeStatus launch(cudaStream_t stream, const CUtensorMap& query_map,
+                       const CUtensorMap& page_map, const CUtensorMap& small_map,
+                       const mla::KernelParams& params, int blocks, MlaLaunch how) {
+  const auto kernel = mla::mla_decode_kernel<N>;
+  constexpr int kBytes = mla::Layout<N>::kTotal;
+  static std::atomic<bool> prepared{false};
+  if (!prepared.load(std::memory_order_acquire)) {
+    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes) !=
+        cudaSuccess) {
+      return MlaDecodeStatus::kLaunchFailed;
+    }
+    prepared.store(true, std::memory_order_release);
+  }
+  cudaLaunchAttribute attribute{};
+  if (how == MlaLaunch::kCooperative) {
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+  } else {
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(mla::kThreads);
+  config.dynamicSmemBytes = kBytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = how == MlaLaunch::kPlain ? 0 : 1;
+  return cudaLaunchKernelEx(&config, kernel, query_map, page_map, small_map, params) == cudaSuccess
+             ? MlaDecodeStatus::kOk
+             : MlaDecodeStatus::kLaunchFailed;
+}
+
+int floor_log2(int value) {
+  int log2 = 0;
+  while (value >> (log2 + 1) != 0) ++log2;
+  return log2;
+}
+
+MlaDecodeStatus check(const MlaDecodeParams& p) {
+  if (p.batch <= 0 || p.q_len <= 0 || p.q_len > 64 || p.num_heads <= 0 || p.num_heads > 128 ||
+      p.num_pages <= 0 || p.max_pages <= 0 || !(p.softmax_scale > 0.f)) {
+    return MlaDecodeStatus::kBadShape;
+  }
+  if (p.page_size < 16 || (p.page_size & (p.page_size - 1)) != 0) {
+    return MlaDecodeStatus::kBadPageSize;
+  }
+  const int64_t pool_rows = static_cast<int64_t>(p.num_pages) * p.page_size;
+  if (pool_rows > (int64_t{1} << 31) - 64) return MlaDecodeStatus::kBadShape;
+  if (p.unit_tokens != 0 && (p.unit_tokens < 16 || (p.unit_tokens & (p.unit_tokens - 1)) != 0)) {
+    return MlaDecodeStatus::kBadShape;
+  }
+  const auto misaligned = [](const void* pointer, uintptr_t to) {
+    return pointer == nullptr || reinterpret_cast<uintptr_t>(pointer) % to != 0;
+  };
+  if (misaligned(p.query, 16) || misaligned(p.cache, 16) || misaligned(p.output, 4) ||
+      misaligned(p.workspace, kAlignment) || misaligned(p.block_table, 4) ||
+      misaligned(p.kv_end, 4)) {
+    return MlaDecodeStatus::kBadAlignment;
+  }
+  return MlaDecodeStatus::kOk;
+}
+
+}  // namespace
+
+size_t mla_decode_workspace_bytes(const MlaDecodeParams& params) {
+  return workspace_layout(params, device_facts().sm_count).total;
+}
+
+MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
+  if (const MlaDecodeStatus status = check(p); status != MlaDecodeStatus::kOk) return status;
+  const DeviceFacts facts = device_facts();
+  if (!facts.is_sm90 || encode_function() == nullptr) return MlaDecodeStatus::kNoDevice;
+  const int most = p.max_blocks > 0 ? std::min(p.max_blocks, facts.sm_count) : facts.sm_count;
+  const int blocks = balanced_blocks(p.batch * cut_rows(p.q_len * p.num_heads).row_blocks, most);
+  const Workspace layout = workspace_layout(p, facts.sm_count);
+  if (p.workspace_bytes < layout.total) return MlaDecodeStatus::kSmallWorkspace;
+
+  const int rows = p.q_len * p.num_heads;
+  const RowCut cut = cut_rows(rows);
+  const int pool_rows = p.num_pages * p.page_size;
+  CUtensorMap query_map, page_map, small_map;
+  if (!encode_rows(&query_map, p.query, static_cast<uint64_t>(p.batch) * rows, cut.columns,
+                   CU_TENSOR_MAP_L2_PROMOTION_NONE) ||
+      !encode_rows(&page_map, p.cache, pool_rows, std::min(p.page_size, mla::kTile),
+                   CU_TENSOR_MAP_L2_PROMOTION_L2_128B) ||
+      !encode_rows(&small_map, p.cache, pool_rows, mla::kSmallBox,
+                   CU_TENSOR_MAP_L2_PROMOTION_L2_128B)) {
+    return MlaDecodeStatus::kBadShape;
+  }
+
+  auto* workspace = static_cast<uint8_t*>(p.workspace);
+  mla::KernelParams k{};
+  k.block_table = p.block_table;
+  k.slots = p.slots;
+  k.kv_end = p.kv_end;
+  k.output = static_cast<__nv_bfloat16*>(p.output);
+  k.lse = p.lse;
+  k.counters = reinterpret_cast<int*>(workspace + layout.counters);
+  k.partials = reinterpret_cast<float4*>(workspace + layout.partials);
+  k.weights = reinterpret_cast<float2*>(workspace + layout.weights);
+  k.kv_end_add = p.kv_end_add;
+  k.batch = p.batch;
+  k.q_len = p.q_len;
+  k.num_heads = p.num_heads;
+  k.rows = rows;
+  k.row_blocks = cut.row_blocks;
+  k.rows_per_block = cut.rows_per_block;
+  k.page_log2 = floor_log2(p.page_size);
+  k.max_pages = p.max_pages;
+  k.pool_rows = pool_rows;
+  k.unit_log2 = floor_log2(p.unit_tokens > 0 ? p.unit_tokens : mla::kTile);
+  k.scale_log2 = p.softmax_scale * 1.4426950408889634f;
+  switch (cut.columns) {
+    case 8:
+      return launch<8>(stream, query_map, page_map, small_map, k, blocks, p.launch);
+    case 16:
+      return launch<16>(stream, query_map, page_map, small_map, k, blocks, p.launch);
+    case 32:
+      return launch<32>(stream, query_map, page_map, small_map, k, blocks, p.launch);
+    case 48:
+      return launch<48>(stream, query_map, page_map, small_map, k, blocks, p.launch);
+    default:
+      return launch<64>(stream, query_map, page_map, small_map, k, blocks, p.launch);
+  }
+}
+
+const char* to_string(MlaDecodeStatus status) {
+  switch (status) {
+    case MlaDecodeStatus::kOk:
+      return "ok";
+    case MlaDecodeStatus::kBadShape:
+      return "bad shape";
+    case MlaDecodeStatus::kBadPageSize:
+      return "bad page size";
+    case MlaDecodeStatus::kBadAlignment:
+      return "missing or misaligned pointer";
+    case MlaDecodeStatus::kSmallWorkspace:
+      return "workspace too small";
+    case MlaDecodeStatus::kNoDevice:
+      return "device is not sm_90";
+    case MlaDecodeStatus::kLaunchFailed:
+      return "launch failed";
+  }
+  return "unknown";
+}
+
+}  // namespace foresail::cuda

@@ -1,0 +1,54 @@
+// The MLA decode kernel; mla_decode.cu launches it. docs/mla-decode.md tells the design.
+//
+// One block per SM, 384 threads: two consumer warpgroups and one producer warpgroup. A tile is 64
+// keys, the M of wgmma; two tiles of 72 KB are in flight (26 KB an SM would cover the latency of
+// device memory at full rate).
+#pragma once
+
+#include "kernels/cuda/sm90/mla_consumer.cuh"
+#include "kernels/cuda/sm90/mla_producers.cuh"
+
+namespace foresail::cuda::mla {
+
+template <int N>
+__global__ void __launch_bounds__(kThreads, 1)
+    mla_decode_kernel(const __grid_constant__ CUtensorMap query_map,
+                      const __grid_constant__ CUtensorMap page_map,
+                      const __grid_constant__ CUtensorMap small_map,
+                      const __grid_constant__ KernelParams params) {
+  using L = Layout<N>;
+  extern __shared__ __align__(1024) uint8_t smem[];
+  const uint32_t shared = ptx::shared_address(smem);
+  const int warp = threadIdx.x / 32;
+  if (warp == 8 && (threadIdx.x & 31) == 0) {
+    if ((shared & 1023) != 0) __trap();  // the swizzle is a function of the address
+    ptx::prefetch_tensor_map(&query_map);
+    ptx::prefetch_tensor_map(&page_map);
+    ptx::prefetch_tensor_map(&small_map);
+    for (int i = 0; i < kStages * kParts; ++i) ptx::mbarrier_init(shared + L::kFull + i * 8, 1);
+    for (int i = 0; i < kStages; ++i) ptx::mbarrier_init(shared + L::kEmpty + i * 8, 8);
+    for (int i = 0; i < L::kQueryStages; ++i) {
+      ptx::mbarrier_init(shared + L::kQueryFull + i * 8, 1);
+      ptx::mbarrier_init(shared + L::kQueryEmpty + i * 8, 8);
+    }
+    ptx::fence_mbarrier_init();
+    *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
+  }
+  ptx::launch_dependents();
+  ptx::wait_for_predecessor();
+  // Its miss overlaps the set-up of the barriers.
+  if (threadIdx.x < params.batch) ptx::prefetch_l2(params.kv_end + threadIdx.x);
+  __syncthreads();
+  if (warp >= 8) {
+    ptx::register_decrease<L::kProducerRegisters>();
+    if (warp == 8) produce_keys<N>(params, &page_map, &small_map, shared);
+    if (warp == 9) produce_queries<N>(params, &query_map, shared);
+  } else {
+    ptx::register_increase<L::kConsumerRegisters>();
+    Consumer<N> consumer{params,   smem,     shared,
+                         warp / 4, warp & 3, static_cast<int>(threadIdx.x & 31)};
+    consumer.run();
+  }
+}
+
+}  // namespace foresail::cuda::mla

@@ -1,0 +1,76 @@
+// Parameters, shared-memory map and constants of the MLA decode kernel. No code.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+namespace foresail::cuda::mla {
+
+inline constexpr int kLatent = 512;
+inline constexpr int kKeyDim = 576;
+inline constexpr int kTile = 64;              // keys a tile
+inline constexpr int kChunks = kKeyDim / 64;  // 128-byte wide column chunks of a key
+inline constexpr int kLatentChunks = kLatent / 64;
+inline constexpr int kStages = 2;
+inline constexpr int kParts = 3;  // a tile lands in three parts of three chunks
+inline constexpr int kChunkBytes = kTile * 128;
+inline constexpr int kStageBytes = kChunks * kChunkBytes;
+inline constexpr int kConsumerThreads = 256;
+inline constexpr int kThreads = 384;
+inline constexpr int kSmallBox = 16;  // rows of the small tensor box
+inline constexpr float kNegativeInfinity = -__builtin_huge_valf();
+
+// Named barriers. 0 is __syncthreads.
+enum : int { kBarWarpgroup = 1, kBarWeightsReady = 3, kBarWeightsFree = 4, kBarConsumers = 5 };
+
+struct KernelParams {
+  const int32_t* block_table;
+  const int32_t* slots;
+  const int32_t* kv_end;
+  __nv_bfloat16* output;
+  float* lse;
+  int* counters;     // [batch * row_blocks] arrivals of a shared request, zero between calls
+  float4* partials;  // [2 * blocks, N * 128] accumulators in fragment order
+  float2* weights;   // [2 * blocks, N] running maximum (log2 units) and sum
+  int kv_end_add;
+  int batch;
+  int q_len;
+  int num_heads;
+  int rows;            // q_len * num_heads
+  int row_blocks;      // pieces the rows are cut into, each a request of its own to the schedule
+  int rows_per_block;  // <= N
+  int page_log2;       // log2 of page_size
+  int max_pages;
+  int pool_rows;     // num_pages * page_size: first row past the pool
+  int unit_log2;     // keys a unit of the schedule
+  float scale_log2;  // softmax scale * log2(e)
+};
+
+template <int N>
+struct Layout {
+  // Registers a thread after the roles part; 128 * producer + 256 * consumer = 384 * 168, the
+  // registers a block is launched with (asking for more would wait for ever).
+  static constexpr int kProducerRegisters = N <= 48 ? 56 : 40;
+  static constexpr int kConsumerRegisters = N <= 48 ? 224 : 232;
+  static_assert(128 * kProducerRegisters + 256 * kConsumerRegisters == 384 * 168);
+  static constexpr int kQueryStages = N <= 32 ? 2 : 1;
+  static constexpr int kQueryBytes = kChunks * N * 128;
+  static constexpr int kQuery = kStages * kStageBytes;
+  static constexpr int kWeights = kQuery + kQueryStages * kQueryBytes;  // P^T, [N, 64 keys] bf16
+  static constexpr int kReduce = kWeights + N * 128;                    // [4 warps][N] float
+  static constexpr int kMaximum = kReduce + 4 * N * 4;   // [warpgroup whose turn it is][N] float
+  static constexpr int kRescale = kMaximum + 2 * N * 4;  // the same
+  static constexpr int kHidden = kRescale + 2 * N * 4;   // [N] int, last keys a row does not see
+  static constexpr int kBarriers = kHidden + N * 4;
+  static constexpr int kFull = kBarriers;  // [kStages][kParts]
+  static constexpr int kEmpty = kFull + kStages * kParts * 8;
+  static constexpr int kQueryFull = kEmpty + kStages * 8;
+  static constexpr int kQueryEmpty = kQueryFull + kQueryStages * 8;
+  static constexpr int kShared = kQueryEmpty + kQueryStages * 8;  // SharedRequest [2]
+  static constexpr int kSharedCount = kShared + 2 * 16;           // int: how many of them
+  static constexpr int kTotal = kSharedCount + 16;
+  static_assert(kTotal <= 227 * 1024);
+};
+
+}  // namespace foresail::cuda::mla

@@ -1,0 +1,127 @@
+// A block's share of the batch, found from kv_end inside the kernel; see mla_schedule.h for the
+// cut. Every warp evaluates it for itself and keeps the result in registers: no plan, no metadata.
+#pragma once
+
+#include "kernels/cuda/mla_schedule.h"
+#include "kernels/cuda/sm90/mla_layout.cuh"
+
+namespace foresail::cuda::mla {
+
+struct Segment {
+  int request;  // virtual: request * row_blocks + row block
+  int first_unit;
+  int units;
+  int key_len;
+  int key_begin;
+  int key_end;
+  bool whole;
+};
+
+// A request that several blocks work on, as its merge needs it.
+struct alignas(16) SharedRequest {
+  int request;
+  int first_unit;
+  int units;
+};
+
+__device__ __forceinline__ int key_len_of(const KernelParams& p, int request) {
+  if (p.row_blocks == 1) return visible_keys(__ldg(p.kv_end + request), p.kv_end_add);
+  const int real = request / p.row_blocks;
+  const int last_row = min(p.rows, (request - real * p.row_blocks + 1) * p.rows_per_block) - 1;
+  const int hidden = p.q_len - 1 - last_row / p.num_heads;
+  return visible_keys(__ldg(p.kv_end + real), p.kv_end_add - hidden);
+}
+
+// Where the rows of a (virtual) request lie.
+struct RowRange {
+  int first;       // row of output and lse, [batch * rows]
+  int count;       // rows of this piece
+  int in_request;  // first row within the request
+  int last_query;  // query token of the piece's last row
+
+  __device__ __forceinline__ RowRange(const KernelParams& p, int request) {
+    if (p.row_blocks == 1) {
+      first = request * p.rows;
+      count = p.rows;
+      in_request = 0;
+      last_query = p.q_len - 1;
+      return;
+    }
+    const int real = request / p.row_blocks;
+    in_request = (request - real * p.row_blocks) * p.rows_per_block;
+    first = real * p.rows + in_request;
+    count = min(p.rows - in_request, p.rows_per_block);
+    last_query = (in_request + count - 1) / p.num_heads;
+  }
+};
+
+// Walks the segments of this block's share; every warp keeps its own copy in registers.
+struct Walker {
+  int unit_log2;
+  int total;
+  int unit;
+  int unit_end;
+  int request;
+  int first_unit;
+
+  __device__ __forceinline__ explicit Walker(const KernelParams& p) {
+    const int lane = threadIdx.x & 31;
+    const int requests = p.batch * p.row_blocks;
+    unit_log2 = p.unit_log2;
+    total = 0;
+    for (int i = lane; i < requests; i += 32) total += unit_count(key_len_of(p, i), unit_log2);
+    total = __reduce_add_sync(~0u, total);
+    const int blocks = blocks_used(total, gridDim.x);
+    const int block = blockIdx.x;
+    unit = block < blocks ? cut_begin(block, total, blocks) : 0;
+    unit_end = block < blocks ? cut_begin(block + 1, total, blocks) : 0;
+    request = 0;
+    first_unit = 0;
+    if (unit == 0) return;
+    // Prefix sums over 32 requests at a time until one of them holds this block's first unit.
+    int before = 0;
+    for (int base = 0; base < requests; base += 32) {
+      const int i = base + lane;
+      const int own = i < requests ? unit_count(key_len_of(p, i), unit_log2) : 0;
+      int inclusive = own;
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        const int other = __shfl_up_sync(~0u, inclusive, step);
+        if (lane >= step) inclusive += other;
+      }
+      const unsigned holds = __ballot_sync(~0u, before + inclusive > unit);
+      if (holds != 0) {
+        const int source = __ffs(holds) - 1;
+        request = base + source;
+        first_unit = before + __shfl_sync(~0u, inclusive - own, source);
+        return;
+      }
+      before += __shfl_sync(~0u, inclusive, 31);
+    }
+  }
+
+  __device__ __forceinline__ int blocks() const {
+    return blocks_used(total, gridDim.x);
+  }
+
+  __device__ __forceinline__ bool next(const KernelParams& p, Segment* segment) {
+    if (unit >= unit_end) return false;
+    segment->request = request;
+    segment->first_unit = first_unit;
+    segment->key_len = key_len_of(p, request);
+    segment->units = unit_count(segment->key_len, unit_log2);
+    const int request_end = first_unit + segment->units;
+    const int end = min(request_end, unit_end);
+    segment->key_begin = (unit - first_unit) << unit_log2;
+    segment->key_end = min(segment->key_len, (end - first_unit) << unit_log2);
+    segment->whole = unit == first_unit && end == request_end;
+    unit = end;
+    if (end == request_end) {
+      first_unit = request_end;
+      ++request;
+    }
+    return true;
+  }
+};
+
+}  // namespace foresail::cuda::mla

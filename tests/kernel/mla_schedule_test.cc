@@ -1,0 +1,115 @@
+// The cut of a batch over thread blocks: each unit exactly once, balanced, slots never shared.
+#include "kernels/cuda/mla_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace foresail::cuda {
+namespace {
+
+struct Flat {
+  std::vector<int> begin;  // [requests] first unit
+  std::vector<int> units;  // [requests]
+  int total = 0;
+};
+
+Flat flatten(const std::vector<int>& key_lens, int unit_log2) {
+  Flat flat;
+  for (int key_len : key_lens) {
+    flat.begin.push_back(flat.total);
+    flat.units.push_back(unit_count(key_len, unit_log2));
+    flat.total += flat.units.back();
+  }
+  return flat;
+}
+
+void check_cut(const std::vector<int>& key_lens, int unit_log2, int max_blocks) {
+  const Flat flat = flatten(key_lens, unit_log2);
+  const int blocks = blocks_used(flat.total, max_blocks);
+  ASSERT_GE(blocks, 1);
+  std::vector<int> owner(flat.total, -1);
+  int shortest = flat.total;
+  int longest = 0;
+  for (int block = 0; block < blocks; ++block) {
+    const int begin = cut_begin(block, flat.total, blocks);
+    const int end = cut_begin(block + 1, flat.total, blocks);
+    shortest = std::min(shortest, end - begin);
+    longest = std::max(longest, end - begin);
+    for (int unit = begin; unit < end; ++unit) {
+      ASSERT_EQ(owner[unit], -1);
+      owner[unit] = block;
+      ASSERT_EQ(block_of_unit(unit, flat.total, blocks), block);
+    }
+  }
+  ASSERT_EQ(cut_begin(0, flat.total, blocks), 0);
+  ASSERT_EQ(cut_begin(blocks, flat.total, blocks), flat.total);
+  ASSERT_GE(shortest, 1);
+  ASSERT_LE(longest - shortest, 1);
+
+  // Every (shared request, block) pair has a slot of its own, and the group covers the owners.
+  std::set<int> slots;
+  for (size_t request = 0; request < key_lens.size(); ++request) {
+    const int begin = flat.begin[request];
+    const int last = begin + flat.units[request] - 1;
+    const SplitGroup group = split_group(begin, flat.units[request], flat.total, blocks);
+    ASSERT_EQ(group.first_block, owner[begin]);
+    ASSERT_EQ(group.first_block + group.block_count - 1, owner[last]);
+    if (group.block_count == 1) continue;
+    for (int i = 0; i < group.block_count; ++i) {
+      const int slot = partial_slot(group.first_block + i, begin, flat.total, blocks);
+      ASSERT_LT(slot, 2 * blocks);
+      ASSERT_TRUE(slots.insert(slot).second);
+    }
+  }
+}
+
+TEST(MlaSchedule, CoversEveryUnitOnce) {
+  std::mt19937 random(7);
+  for (int trial = 0; trial < 2000; ++trial) {
+    std::vector<int> key_lens(1 + random() % 64);
+    const int longest = 1 << (random() % 15);
+    for (int& key_len : key_lens) key_len = static_cast<int>(random() % longest);
+    if (trial % 3 == 0) key_lens[random() % key_lens.size()] = 0;
+    check_cut(key_lens, 4 + static_cast<int>(random() % 4), 1 + static_cast<int>(random() % 160));
+  }
+}
+
+TEST(MlaSchedule, LargestBatch) {
+  check_cut(std::vector<int>(128, 131072), 4, 132);
+  check_cut(std::vector<int>(1024, 1), 6, 132);
+  check_cut({131072}, 4, 132);
+}
+
+TEST(MlaSchedule, EmptyRequestsOwnAUnit) {
+  EXPECT_EQ(unit_count(0, 6), 1);
+  EXPECT_EQ(unit_count(1, 6), 1);
+  EXPECT_EQ(unit_count(64, 6), 1);
+  EXPECT_EQ(unit_count(65, 6), 2);
+  check_cut({0, 0, 0}, 6, 132);
+  check_cut({0}, 4, 1);
+}
+
+TEST(MlaSchedule, EqualRequestsAreCutAtTheirBorders) {
+  EXPECT_EQ(balanced_blocks(1, 132), 132);
+  EXPECT_EQ(balanced_blocks(32, 132), 128);
+  EXPECT_EQ(balanced_blocks(16, 132), 128);
+  EXPECT_EQ(balanced_blocks(100, 132), 132);
+  EXPECT_EQ(balanced_blocks(300, 132), 132);
+  const int blocks = balanced_blocks(32, 132);
+  const int units = 128;
+  for (int request = 0; request < 32; ++request) {
+    EXPECT_EQ(cut_begin(request * blocks / 32, 32 * units, blocks), request * units);
+  }
+}
+
+TEST(MlaSchedule, DraftStepNeverGoesNegative) {
+  EXPECT_EQ(visible_keys(10, 3), 13);
+  EXPECT_EQ(visible_keys(0, -1), 0);
+}
+
+}  // namespace
+}  // namespace foresail::cuda
