@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "engine/find_tokenizer.h"
 
 namespace foresail {
 namespace {
@@ -93,7 +94,7 @@ void print_stats(const EngineStats& stats, double elapsed_s) {
 
 void generate(GenerateFlags& flags) {
   const std::string content = read_text_file(flags.requests, kMaxRequestsBytes);
-  const auto tokenizer = Tokenizer::load(flags.engine.model.options.model_path);
+  const auto tokenizer = find_tokenizer(flags.engine.model.options.model_path);
   const auto model = load_engine_model(flags.engine);
   EngineLoop loop(*model, tokenizer.get(), flags.engine.engine);
   const auto start = std::chrono::steady_clock::now();

@@ -1,17 +1,11 @@
 #include "engine/engine_thread.h"
 
-#include <algorithm>
-#include <filesystem>
+#include <utility>
+
+#include "engine/find_tokenizer.h"
 
 namespace foresail {
 namespace {
-
-std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model_path) {
-  const std::filesystem::path folder(model_path);
-  const bool present = std::filesystem::exists(folder / "tokenizer.json") ||
-                       std::filesystem::exists(folder / "tiktoken.model");
-  return present ? Tokenizer::load(folder) : nullptr;
-}
 
 ModelOptions with_slots(const EngineOptions& options) {
   ModelOptions model = options;
@@ -84,7 +78,7 @@ bool EngineInbox::wait_all_ended(std::chrono::milliseconds timeout) {
 }
 
 EngineThread::EngineThread(EngineOptions options)
-    : tokenizer_(load_tokenizer(options.model_path)),
+    : tokenizer_(find_tokenizer(options.model_path)),
       model_(with_slots(options)),
       loop_(model_, tokenizer_.get(), options),
       stats_(loop_.stats()),

@@ -1,0 +1,110 @@
+// `foresail generate`, as a user runs it.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "engine/engine_harness.h"
+
+namespace foresail {
+namespace {
+
+class GenerateCommand : public testing::Test {
+ protected:
+  GenerateCommand()
+      : folder_(std::filesystem::temp_directory_path() /
+                ("foresail_generate_" + std::to_string(getpid()))) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~GenerateCommand() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  // The exit status; answers_ and errors_ hold what was written.
+  int run(const std::string& lines, const std::string& flags) {
+    std::ofstream(path("in.jsonl")) << lines;
+    std::filesystem::remove(path("out.jsonl"));
+    const std::string command = std::string(FORESAIL_BIN_DIR) + "/foresail generate " +
+                                golden_path("g13_v3_mtp") + " --quiet --dtype f32 --threads 1 " +
+                                "--context-length 256 --requests " + path("in.jsonl") +
+                                " --output " + path("out.jsonl") + " " + flags + " 2>" +
+                                path("errors");
+    const int status = std::system(command.c_str());
+    errors_ = read_text_file(path("errors"), 1 << 20);
+    answers_.clear();
+    std::ifstream out(path("out.jsonl"));
+    for (std::string line; std::getline(out, line);) answers_.push_back(Json::parse(line));
+    return WEXITSTATUS(status);
+  }
+
+  std::filesystem::path folder_;
+  std::vector<Json> answers_;
+  std::string errors_;
+};
+
+std::string request_lines(int count) {
+  std::string lines;
+  for (const Request& request : random_requests(77, count))
+    lines += Json{{"input_ids", request.input_ids},
+                  {"max_tokens", request.max_tokens},
+                  {"temperature", request.sampling.temperature},
+                  {"top_p", request.sampling.top_p},
+                  {"seed", request.sampling.seed >> 1},
+                  {"ignore_eos", request.ignore_eos},
+                  {"priority", request.priority}}
+                 .dump() +
+             "\n";
+  return lines;
+}
+
+TEST_F(GenerateCommand, SchedulingAndSpeculationChangeNoToken) {
+  const std::string lines = request_lines(9);
+  ASSERT_EQ(run(lines, "--max-running-requests 1 --disable-radix-cache"), 0) << errors_;
+  ASSERT_EQ(answers_.size(), 9u);
+  std::vector<Json> ids;
+  for (const Json& answer : answers_) ids.push_back(answer["token_ids"]);
+  for (const char* flags :
+       {"--seed-schedule 5 --max-running-requests 4 --max-total-tokens 512 --page-size 16",
+        "--speculative-algorithm MTP --speculative-num-steps 4 --chunked-prefill-size 8",
+        "--speculative-algorithm NGRAM --seed-schedule 9 --page-size 1"}) {
+    ASSERT_EQ(run(lines, flags), 0) << errors_;
+    ASSERT_EQ(answers_.size(), 9u);
+    for (size_t i = 0; i < 9; ++i) {
+      EXPECT_EQ(answers_[i]["token_ids"], ids[i]) << flags;
+      EXPECT_EQ(answers_[i]["line"], i + 1);
+      EXPECT_EQ(answers_[i]["output_tokens"], answers_[i]["token_ids"].size());
+    }
+  }
+}
+
+TEST_F(GenerateCommand, ABadLineIsNamedAndTheOthersRun) {
+  const std::string good = R"({"input_ids": [5, 6, 7], "max_tokens": 3, "ignore_eos": true})";
+  EXPECT_EQ(run(good + "\n\n{\"input_ids\": [5], \"max_tokens\": \"x\"}\n" + good + "\n", ""), 2);
+  ASSERT_EQ(answers_.size(), 3u);
+  EXPECT_EQ(answers_[0]["token_ids"].size(), 3u);
+  EXPECT_EQ(answers_[2]["token_ids"], answers_[0]["token_ids"]);
+  EXPECT_EQ(answers_[1]["error"]["message"], "\"max_tokens\" must be an integer");
+  EXPECT_NE(errors_.find("in.jsonl line 3: \"max_tokens\" must be an integer"), std::string::npos)
+      << errors_;
+  for (const auto& [line, message] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"{", ""},
+           {"[1]", "a request is a JSON object"},
+           {R"({"promt": "x"})", "unknown field \"promt\""},
+           {R"({"prompt": "x"})", "a text prompt needs a tokenizer"},
+           {R"({"input_ids": [1], "max_tokens": 100000})", "exceed the context of 256"},
+           {R"({"input_ids": [1], "speculative": "yes"})", "\"speculative\" must be an integer"}}) {
+    EXPECT_EQ(run(line + "\n" + good, ""), 2) << line;
+    ASSERT_EQ(answers_.size(), 2u);
+    EXPECT_NE(errors_.find("line 1: "), std::string::npos) << errors_;
+    EXPECT_NE(errors_.find(message), std::string::npos) << errors_;
+    EXPECT_EQ(answers_[1]["token_ids"].size(), 3u);
+  }
+}
+
+}  // namespace
+}  // namespace foresail
