@@ -1,13 +1,15 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cmath>
+#include <sstream>
 
 #include "apps/model_flags.h"
+#include "apps/sampling_flags.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "checkpoint/safetensors.h"
+#include "engine/acceptance.h"
 #include "engine/evaluation.h"
 
 namespace foresail {
@@ -101,6 +103,63 @@ void add_perplexity(CLI::App& eval) {
   });
 }
 
+std::vector<std::string> read_prompts(const std::string& path) {
+  std::vector<std::string> prompts;
+  std::istringstream lines(read_text_file(path, kMaxInputBytes));
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (line.empty()) continue;
+    const auto parsed = parse_json(line);
+    if (!parsed || !parsed->is_object() || !parsed->contains("prompt") || !(*parsed)["prompt"].is_string())
+      throw_error(ErrorCode::kUsage, "{}:{}: expected a JSON object with a text \"prompt\"", path, number);
+    prompts.push_back((*parsed)["prompt"].get<std::string>());
+  }
+  if (prompts.empty()) throw_error(ErrorCode::kUsage, "{} holds no prompts", path);
+  return prompts;
+}
+
+void print_acceptance(const Acceptance& acceptance, double temperature, bool json) {
+  if (json) {
+    Json rates = Json::array();
+    for (int position = 0; position < acceptance.steps; ++position) rates.push_back(acceptance.rate_at(position));
+    fmt::print("{}\n", Json{{"steps", acceptance.steps}, {"temperature", temperature}, {"accept_length", acceptance.accept_length()}, {"rate_at", rates},
+                            {"prompts", acceptance.prompts}, {"output_tokens", acceptance.output_tokens}, {"verify_passes", acceptance.verify_passes},
+                            {"repeated_4gram_share", acceptance.repeated_4gram_share}}.dump());
+    return;
+  }
+  std::string rates;
+  for (int position = 0; position < acceptance.steps; ++position) rates += fmt::format(" {:5.1f}", 100 * acceptance.rate_at(position));
+  fmt::print("{:>6} {:>6.1f} {:>8.2f}  {:<32} {:>7} {:>8.1f} %\n", acceptance.steps, temperature, acceptance.accept_length(), rates,
+             acceptance.output_tokens, 100 * acceptance.repeated_4gram_share);
+}
+
+void add_acceptance(CLI::App& eval) {
+  auto flags = std::make_shared<EvalFlags>();
+  auto request = std::make_shared<Request>();
+  auto widths = std::make_shared<std::vector<int>>(std::vector<int>{1, 2, 3, 4, 5});
+  CLI::App* command = eval.add_subcommand("acceptance", "Accepted drafts per position over a file of prompts");
+  flags->model.speculative_algorithm = "MTP";
+  add_model_flags(*command, flags->model, true);
+  add_sampling_flags(*command, *request);
+  command->add_option("--prompts", flags->text_file, "JSON lines with a \"prompt\" each")->required();
+  command->add_option("--steps", *widths, "drafts per iteration, comma separated")->delimiter(',')->capture_default_str()->check(CLI::Range(1, 15));
+  command->add_flag("--json", flags->json, "print JSON lines");
+  command->callback([flags, request, widths] {
+    const std::vector<std::string> prompts = read_prompts(flags->text_file);
+    flags->model.options.speculative.steps = *std::max_element(widths->begin(), widths->end());
+    const auto tokenizer = Tokenizer::load(flags->model.options.model_path);
+    const auto model = load_model(flags->model);
+    if (model->drafter() == nullptr) throw_error(ErrorCode::kUsage, "eval acceptance needs --speculative-algorithm MTP, EAGLE3 or NGRAM");
+    if (!flags->json)
+      fmt::print("{:>6} {:>6} {:>8}  {:<32} {:>7} {:>10}\n", "drafts", "T", "length", " % accepted of drafted, by position", "tokens", "4-grams");
+    for (const int steps : *widths)
+      print_acceptance(measure_acceptance(*model, *tokenizer, prompts, *request, steps), request->sampling.temperature, flags->json);
+    if (!flags->json)
+      fmt::print("length: 1 + accepted drafts / verify passes; 4-grams: output tokens that end a 4-gram already seen in the same output\n");
+  });
+}
+
 void add_drafts(CLI::App& eval) {
   auto flags = eval_flags();
   CLI::App* command = eval.add_subcommand("drafts", "Write the drafter's logits, states and tokens for chained greedy steps");
@@ -125,6 +184,7 @@ void add_eval_command(CLI::App& app) {
   add_logits(*eval);
   add_perplexity(*eval);
   add_drafts(*eval);
+  add_acceptance(*eval);
 }
 
 }  // namespace foresail

@@ -64,7 +64,8 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
   request.tokens = std::move(prompt);
   request.prompt_len = stats.prompt_tokens;
   request.sampling = options.sampling;
-  request.draft_steps = model_.drafter() == nullptr ? 0 : model_.options().speculative.steps;
+  const int most_steps = model_.drafter() == nullptr ? 0 : model_.options().speculative.steps;
+  request.draft_steps = std::clamp(options.speculative_steps.value_or(most_steps), 0, most_steps);
   for (const int32_t token : request.tokens) request.counts.add_prompt(token);
   request.blocked.assign(end_ids.begin(), end_ids.end());
   request.blocked_until = stats.prompt_tokens + options.min_tokens;
