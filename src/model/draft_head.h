@@ -39,7 +39,8 @@ class DraftHead {
   virtual std::vector<CacheShape> cache_shapes() const = 0;
   // Target states it reads, as HiddenCapture layers, concatenated in this order.
   virtual std::vector<int> target_layers() const = 0;
-  virtual int32_t target_token(int32_t draft_token) const { return draft_token; }
+  // Target id of each draft id; empty: the same.
+  virtual std::span<const int32_t> token_map() const { return {}; }
 };
 
 }  // namespace foresail

@@ -182,8 +182,4 @@ std::vector<CacheShape> Eagle3Head::cache_shapes() const {
   return std::vector<CacheShape>(config_.kv_head_count, {dim, dim});
 }
 
-int32_t Eagle3Head::target_token(int32_t draft_token) const {
-  return target_token_.empty() ? draft_token : target_token_[draft_token];
-}
-
 }  // namespace foresail

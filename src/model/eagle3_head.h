@@ -32,7 +32,7 @@ class Eagle3Head : public DraftHead {
   Output forward(const DraftBatch& batch, std::span<const LatentCache> caches) override;
   std::vector<CacheShape> cache_shapes() const override;
   std::vector<int> target_layers() const override { return config_.target_layers; }
-  int32_t target_token(int32_t draft_token) const override;
+  std::span<const int32_t> token_map() const override { return target_token_; }
 
  private:
   MatrixView fuse(Pass& pass, const MatrixView& states) const;

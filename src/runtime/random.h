@@ -8,15 +8,16 @@ namespace foresail {
 
 enum class RandomPurpose : uint64_t { kSample = 1, kSimulateAccept = 2, kShuffle = 3 };
 
-// SplitMix64's finaliser (Steele, Lea, Flood 2014), applied once per word of the key.
+// SplitMix64's finaliser (Steele, Lea, Flood 2014).
+inline uint64_t mix_bits(uint64_t x) {
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
 inline uint64_t random_bits(uint64_t seed, uint64_t position, RandomPurpose purpose) {
-  const auto mix = [](uint64_t x) {
-    x += 0x9E3779B97F4A7C15ull;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-    return x ^ (x >> 31);
-  };
-  return mix(mix(mix(seed) ^ position) ^ static_cast<uint64_t>(purpose));
+  return mix_bits(mix_bits(mix_bits(seed) ^ position) ^ static_cast<uint64_t>(purpose));
 }
 
 // In [0, 1), 53 bits.

@@ -1,8 +1,10 @@
 #include "runtime/sampling.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "runtime/random.h"
 
@@ -38,6 +40,35 @@ bool better(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
+// The running best of a race for the largest logit / temperature + noise.
+class NoiseRace {
+ public:
+  NoiseRace(const SamplingParams& params, int64_t position)
+      : key_(random_bits(params.seed, static_cast<uint64_t>(position), RandomPurpose::kSample)),
+        inverse_temperature_(1.0 / params.temperature) {}
+
+  void enter(int32_t id, int32_t noise_token, float logit) {
+    const uint64_t bits = mix_bits(key_ ^ static_cast<uint64_t>(static_cast<uint32_t>(noise_token)));
+    // With v uniform in (0, 1): noise = -log(-log(1 - v)) <= -log(v) <= (leading zeros + 1) log 2.
+    // Almost every token is out of the race by this bound, without a logarithm.
+    const double score = static_cast<double>(logit) * inverse_temperature_;
+    if (!(score + (std::countl_zero(bits) + 1) * std::numbers::ln2 > best_score_)) return;
+    const double v = (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53;
+    const double noisy = score - std::log(-std::log1p(-v));
+    if (noisy > best_score_) {
+      best_score_ = noisy;
+      winner_ = id;
+    }
+  }
+  int32_t winner() const { return winner_; }
+
+ private:
+  uint64_t key_;
+  double inverse_temperature_;
+  double best_score_ = -std::numeric_limits<double>::infinity();
+  int32_t winner_ = 0;
+};
+
 }  // namespace
 
 int32_t argmax(std::span<const float> logits) {
@@ -52,27 +83,39 @@ int32_t argmax(std::span<const float> logits) {
   return best;
 }
 
+int32_t coupled_argmax(std::span<const float> draft_logits, const SamplingParams& params, int64_t position,
+                       std::span<const int32_t> token_of) {
+  if (params.temperature <= 0.0f) return argmax(draft_logits);
+  NoiseRace race(params, position);
+  for (size_t i = 0; i < draft_logits.size(); ++i)
+    race.enter(static_cast<int32_t>(i), token_of.empty() ? static_cast<int32_t>(i) : token_of[i], draft_logits[i]);
+  return race.winner();
+}
+
 // Fills candidates_ with what top-k keeps, in ascending id unless top-k had to rank.
 void Sampler::keep_candidates(std::span<const float> logits, const SamplingParams& params) {
   candidates_.clear();
-  const float largest = logits[argmax(logits)];
-  // exp(-40) of the largest weight is below the resolution of any cumulative sum.
-  const float cutoff = largest - 40.0f * params.temperature;
   for (size_t i = 0; i < logits.size(); ++i)
-    if (logits[i] >= cutoff && logits[i] > kBlocked)
-      candidates_.push_back({static_cast<int32_t>(i), logits[i], 0.0});
+    if (logits[i] > kBlocked) candidates_.push_back({static_cast<int32_t>(i), logits[i]});
   if (params.top_k > 0 && static_cast<size_t>(params.top_k) < candidates_.size()) {
     std::nth_element(candidates_.begin(), candidates_.begin() + params.top_k, candidates_.end(), better);
     candidates_.resize(params.top_k);
     std::sort(candidates_.begin(), candidates_.end(), better);
   }
+  if (candidates_.empty()) return;
+  const float largest = std::max_element(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
+                          return a.logit < b.logit;
+                        })->logit;
   for (Candidate& candidate : candidates_)
     candidate.weight = std::exp((static_cast<double>(candidate.logit) - largest) / params.temperature);
+  if (params.top_p < 1.0f) keep_top_p(params);
+  // The best candidate's weight is 1 by construction.
+  std::erase_if(candidates_, [&](const Candidate& candidate) { return candidate.weight < params.min_p; });
 }
 
 // Keeps the shortest best-first head that holds at least top_p of the mass. The head is usually a
 // few tokens, so candidates are ranked in growing blocks rather than all sorted.
-void Sampler::keep_top_p(float top_p) {
+void Sampler::keep_top_p(const SamplingParams& params) {
   double total = 0.0;
   for (const Candidate& candidate : candidates_) total += candidate.weight;
   double mass = 0.0;
@@ -83,7 +126,7 @@ void Sampler::keep_top_p(float top_p) {
       std::nth_element(candidates_.begin() + kept, candidates_.begin() + end, candidates_.end(), better);
     std::sort(candidates_.begin() + kept, candidates_.begin() + end, better);
     for (; kept < end; ++kept) {
-      if (kept > 0 && mass >= top_p * total) {
+      if (kept > 0 && mass >= params.top_p * total) {
         candidates_.resize(kept);
         return;
       }
@@ -97,9 +140,6 @@ Distribution Sampler::distribution(std::span<float> logits, const SamplingParams
   adjust(logits, params, counts, blocked);
   keep_candidates(logits, params);
   if (candidates_.empty()) return {{argmax(logits)}, {1.0}};
-  if (params.top_p < 1.0f) keep_top_p(params.top_p);
-  // The best candidate's weight is 1 by construction.
-  std::erase_if(candidates_, [&](const Candidate& candidate) { return candidate.weight < params.min_p; });
   Distribution result;
   double total = 0.0;
   for (const Candidate& candidate : candidates_) total += candidate.weight;
@@ -113,17 +153,16 @@ Distribution Sampler::distribution(std::span<float> logits, const SamplingParams
 int32_t Sampler::sample(std::span<float> logits, const SamplingParams& params,
                         const TokenCounts& counts, int64_t position,
                         std::span<const int32_t> blocked) {
-  if (params.temperature <= 0.0f) {
-    adjust(logits, params, counts, blocked);
-    return argmax(logits);
+  adjust(logits, params, counts, blocked);
+  if (params.temperature <= 0.0f) return argmax(logits);
+  NoiseRace race(params, position);
+  if (params.top_k == 0 && params.top_p >= 1.0f && params.min_p <= 0.0f) {
+    for (size_t i = 0; i < logits.size(); ++i) race.enter(static_cast<int32_t>(i), static_cast<int32_t>(i), logits[i]);
+    return race.winner();
   }
-  const Distribution choice = distribution(logits, params, counts, blocked);
-  double u = random_uniform(params.seed, static_cast<uint64_t>(position), RandomPurpose::kSample);
-  for (size_t i = 0; i + 1 < choice.tokens.size(); ++i) {
-    if (u < choice.probabilities[i]) return choice.tokens[i];
-    u -= choice.probabilities[i];
-  }
-  return choice.tokens.back();
+  keep_candidates(logits, params);
+  for (const Candidate& candidate : candidates_) race.enter(candidate.token, candidate.token, candidate.logit);
+  return candidates_.empty() ? argmax(logits) : race.winner();
 }
 
 }  // namespace foresail

@@ -1,7 +1,10 @@
 // From logits to a token: the one home of every sampling step, in this order: repetition, presence
 // and frequency penalties, logit bias, minimum length, temperature, top-k, top-p, min-p, draw.
-// A draw is a pure function of (seed, position), so verifying drafts by drawing and comparing
-// preserves the target distribution and yields the very tokens that plain decoding would.
+//
+// A draw takes the largest of logit / temperature + Gumbel noise (Gumbel 1954), the noise being a
+// pure function of (seed, position, token). So verifying drafts by drawing and comparing yields the
+// very tokens that plain decoding would, and a drafter that uses the same noise on its own logits
+// agrees with the target about as often as two distributions can be made to agree.
 #pragma once
 
 #include <cstdint>
@@ -49,15 +52,20 @@ class Sampler {
   struct Candidate {
     int32_t token;
     float logit;
-    double weight;  // exp((logit - largest) / temperature)
+    double weight = 0.0;  // exp((logit - largest) / temperature), where it is needed
   };
 
  private:
   void keep_candidates(std::span<const float> logits, const SamplingParams& params);
-  void keep_top_p(float top_p);
+  void keep_top_p(const SamplingParams& params);
 
   std::vector<Candidate> candidates_;
 };
+
+// What a drafter proposes for `position`: the largest of logit / temperature + the target's noise.
+// token_of maps draft ids to target ids; empty: the same.
+int32_t coupled_argmax(std::span<const float> draft_logits, const SamplingParams& params, int64_t position,
+                       std::span<const int32_t> token_of);
 
 // Lowest id among the maxima; NaN never wins. Precondition: not empty.
 int32_t argmax(std::span<const float> logits);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/kernel_set.h"
+#include "runtime/sampling.h"
 
 namespace foresail {
 
@@ -18,6 +19,7 @@ struct DraftRequest {
   int32_t slot = 0;  // row of the drafter's own per-request state
   const int32_t* page_table = nullptr;
   std::span<const int32_t> tokens;
+  const SamplingParams* sampling = nullptr;  // how the target will draw
   int steps = 0;  // most proposals wanted; the table covers positions below L + steps
 };
 

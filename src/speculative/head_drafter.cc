@@ -41,7 +41,11 @@ void HeadDrafter::run(std::span<const DraftRequest> requests, std::span<const in
       return std::span(static_cast<float*>(row_range(matrix, static_cast<int64_t>(i), 1).data), matrix.cols);
     };
     proposal.state.assign(row(output.states).begin(), row(output.states).end());
-    proposal.token = head_->target_token(argmax(row(output.logits)));
+    // Entry p pairs token p + 1 with state p and so predicts position p + 2.
+    const std::span<const int32_t> token_map = head_->token_map();
+    const int32_t draft_token = coupled_argmax(row(output.logits), *requests[i].sampling,
+                                               positions[selected[i]] + 2, token_map);
+    proposal.token = token_map.empty() ? draft_token : token_map[draft_token];
     if (observer_) observer_(proposal, row(output.logits));
   }
 }

@@ -95,7 +95,7 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks, AttentionPath 
   for (size_t i = 0; i < chunks.size(); ++i) {
     const PrefillRows& chunk = chunks[i];
     const std::span<const int32_t> tokens = chunk.request->tokens;
-    extend.push_back({{chunk.request->slot, chunk.request->page_table, tokens}, chunk.begin,
+    extend.push_back({{chunk.request->slot, chunk.request->page_table, tokens, &chunk.request->sampling}, chunk.begin,
                       tokens.subspan(chunk.begin + 1, chunk.end - chunk.begin), rows.sequences[i].row_begin});
   }
   const auto row_count = static_cast<int64_t>(rows.token_ids.size());
@@ -155,7 +155,7 @@ std::vector<IterationResult> Iteration::decode(std::span<RequestState* const> re
     const auto accept_len = static_cast<int64_t>(results[i].new_tokens.size());
     const std::span<const int32_t> tokens = request.tokens;
     const int32_t first_position = static_cast<int32_t>(tokens.size() - accept_len) - 1;
-    extend.push_back({{request.slot, request.page_table, tokens}, first_position,
+    extend.push_back({{request.slot, request.page_table, tokens, &request.sampling}, first_position,
                       tokens.subspan(first_position + 1, accept_len), rows.sequences[i].row_begin});
   }
   const auto row_count = static_cast<int64_t>(rows.token_ids.size());
@@ -170,7 +170,7 @@ void Iteration::draft(std::span<RequestState* const> requests) {
   if (drafter_ == nullptr || requests.empty()) return;
   std::vector<DraftRequest> items;
   std::vector<std::vector<int32_t>> drafts(requests.size());
-  for (RequestState* request : requests) items.push_back({request->slot, request->page_table, request->tokens, request->draft_steps});
+  for (RequestState* request : requests) items.push_back({request->slot, request->page_table, request->tokens, &request->sampling, request->draft_steps});
   drafter_->draft(items, drafts);
   for (size_t i = 0; i < requests.size(); ++i) requests[i]->drafts = std::move(drafts[i]);
 }

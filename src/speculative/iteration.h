@@ -7,7 +7,8 @@
 //
 // Acceptance draws the target's token for every row and keeps drafts as long as they equal it. A
 // draw depends only on (seed, position), so the output is that of plain decoding token for token,
-// greedy or not: for proposals of one token this is exact speculative sampling.
+// greedy or not. Drafters draw with the same noise (sampling.h), so they agree with the target
+// nearly as often as rejection sampling would accept.
 #pragma once
 
 #include <cstdint>
