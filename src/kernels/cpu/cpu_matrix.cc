@@ -13,14 +13,33 @@ uint16_t bf16_bits(const HostMatrix& w, int64_t index) {
   return to_bf16(load_element(w.data, w.dtype, index)).bits;
 }
 
+// Untouched pages of a slab cost nothing, so only the last huge page of one is ever waste.
+constexpr int64_t kSlabBytes = 256 << 20;
+
 }  // namespace
 
-CpuMatrix::CpuMatrix(const HostMatrix& w, DType dtype, ThreadPool& pool)
+WeightArena::Piece WeightArena::take(int64_t size_bytes) {
+  const int64_t rounded = padded(size_bytes, 64);
+  if (slab_ == nullptr || used_bytes_ + rounded > static_cast<int64_t>(slab_->size_bytes())) {
+    // A weight that would leave most of a slab unused gets one of its own.
+    if (rounded > kSlabBytes / 2) {
+      const auto own = std::make_shared<Buffer>(static_cast<size_t>(rounded));
+      return {own, own->data()};
+    }
+    slab_ = std::make_shared<Buffer>(static_cast<size_t>(kSlabBytes));
+    used_bytes_ = 0;
+  }
+  std::byte* data = slab_->data() + used_bytes_;
+  used_bytes_ += rounded;
+  return {slab_, data};
+}
+
+CpuMatrix::CpuMatrix(const HostMatrix& w, DType dtype, WeightArena& arena, ThreadPool& pool)
     : Matrix(w.n_out, w.n_in), is_bf16_(dtype == DType::kBF16) {
   panel_bytes_ = is_bf16_ ? (w.n_in + 1) / 2 * kLanes * 4 : w.n_in * kLanes * 4;
-  buffer_ = Buffer(static_cast<size_t>(panel_count() * panel_bytes_));  // zeros
+  memory_ = arena.take(panel_count() * panel_bytes_);
   pool.parallel_for(panel_count(), [&](int64_t panel, int) {
-    std::byte* to = buffer_.data() + panel * panel_bytes_;
+    std::byte* to = memory_.data + panel * panel_bytes_;
     const int64_t lanes = std::min<int64_t>(kLanes, w.n_out - panel * kLanes);
     for (int64_t lane = 0; lane < lanes; ++lane) {
       const int64_t o = panel * kLanes + lane;

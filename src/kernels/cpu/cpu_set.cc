@@ -51,7 +51,7 @@ CpuKernels::CpuKernels(const IsaOps& isa, DType dtype, ThreadPool& pool)
     : isa_(isa), dtype_(dtype), pool_(pool), name_(std::string("cpu-") + isa.name) {}
 
 MatrixPtr CpuKernels::pack(const HostMatrix& weight) {
-  return std::make_unique<CpuMatrix>(weight, dtype_, pool_);
+  return std::make_unique<CpuMatrix>(weight, dtype_, arena_, pool_);
 }
 
 int64_t CpuKernels::packed_row_bytes(Products products, int64_t n_in) const {

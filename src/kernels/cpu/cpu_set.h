@@ -85,6 +85,7 @@ class CpuKernels final : public KernelSet {
   DType dtype_;
   ThreadPool& pool_;
   std::string name_;
+  WeightArena arena_;
   Workspace workspace_;
 };
 

@@ -203,6 +203,11 @@ TileFn choose_tile(int64_t m, int64_t np) {
   }
 }
 
+// Up to two rows wait for memory: one panel at a time makes a single long stream, which the hardware
+// prefetcher follows best (measured 31 GB/s a core against 27 with three panels side by side). From
+// three rows on arithmetic counts, and three panels save broadcasts.
+constexpr int64_t kSingleStreamRows = 2;
+
 template <typename Kind>
 void gemm(const GemmArgs& args, int64_t steps) {
   using Input = typename Kind::Input;
@@ -212,8 +217,9 @@ void gemm(const GemmArgs& args, int64_t steps) {
   const int64_t panel_bytes = steps * kStepBytes;
   const bool plain = args.bias == nullptr && args.row_scale == nullptr &&
                      args.out_index == nullptr && !args.accumulate && !args.out_is_bf16;
-  for (int64_t panel = args.panel_begin; panel < args.panel_end; panel += kTilePanels) {
-    const int64_t np = smaller(args.panel_end - panel, kTilePanels);
+  const int64_t width = args.row_count <= kSingleStreamRows ? 1 : kTilePanels;
+  for (int64_t panel = args.panel_begin; panel < args.panel_end; panel += width) {
+    const int64_t np = smaller(args.panel_end - panel, width);
     const char* b = static_cast<const char*>(args.weight) + panel * panel_bytes;
     for (int64_t from = 0; from < steps; from += block_steps) {
       const int64_t count = smaller(steps - from, block_steps);
