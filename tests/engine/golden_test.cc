@@ -112,10 +112,10 @@ TEST_P(Golden, GreedyContinuationInF32) {
       const std::vector<int32_t> theirs = golden.tokens(key + "greedy");
       const std::vector<int32_t> ids = golden.tokens(key + "input_ids");
       if (GetParam() == "ref" && ids.size() > 80) continue;
-      GenerationOptions generation{.max_tokens = static_cast<int64_t>(theirs.size()), .ignore_eos = true};
+      Request generation{.max_tokens = static_cast<int64_t>(theirs.size()), .ignore_eos = true};
       generation.sampling.temperature = 0.0f;
       std::vector<int32_t> ours;
-      generator.generate(ids, generation, [&](const TokenEvent& event) { ours.push_back(event.token); });
+      generator.generate(ids, generation, [&](const Event& event) { ours.push_back(event.token); });
       EXPECT_EQ(ours, theirs) << name << " prompt " << prompt;
     }
   }
