@@ -134,6 +134,11 @@ RowResult EngineLoop::commit(const StepOutcome::Row& row, std::vector<int32_t>& 
   RowResult result{.slot = row.slot};
   Running* running = find(row.request);
   if (running == nullptr) return result;  // ended while the step ran
+  if (row.failed) {
+    end_without_token(row.request, FinishReason::kFailed);
+    result.failed = true;
+    return result;
+  }
   GenerationStats& stats = running->stats;
   const int accepted = row.result.accepted;
   if (row.verified) {

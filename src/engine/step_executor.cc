@@ -47,9 +47,11 @@ void StepExecutor::prefill(const StepPlan& plan, StepOutcome& outcome) {
   iteration_.draft(drafting);
   for (const PrefillChunk& chunk : plan.prefill) {
     if (!chunk.is_last()) continue;
-    const int32_t token = slots_[chunk.slot.value].tokens.back();
-    outcome.rows.push_back(
-        {.slot = chunk.slot, .request = chunk.request, .result = {.new_tokens = {token}}});
+    const RequestState& state = slots_[chunk.slot.value];
+    outcome.rows.push_back({.slot = chunk.slot,
+                            .request = chunk.request,
+                            .failed = state.failed,
+                            .result = {.new_tokens = {state.tokens.back()}}});
   }
 }
 
@@ -70,6 +72,7 @@ void StepExecutor::decode(const StepPlan& plan, StepOutcome& outcome) {
     outcome.rows.push_back({.slot = row.slot,
                             .request = row.request,
                             .verified = true,
+                            .failed = running[i]->failed,
                             .result = std::move(results[i])});
   }
 }

@@ -16,6 +16,7 @@ struct StepOutcome {
     SlotId slot;
     RequestId request;
     bool verified = false;  // a row of the decode iteration
+    bool failed = false;    // this request only
     IterationResult result;
   };
   bool failed = false;    // nothing of the step counts

@@ -51,6 +51,8 @@ int32_t Iteration::draw(RequestState& request, std::span<float> logits) {
   const bool too_short = position < request.blocked_until;
   const int32_t token = sampler_.sample(logits, request.sampling, request.counts, position,
                                         too_short ? std::span<const int32_t>(request.blocked) : std::span<const int32_t>());
+  // A NaN is never the largest, so the chosen logit is one only when there was no other.
+  if (std::isnan(logits[token])) request.failed = true;
   return token;
 }
 

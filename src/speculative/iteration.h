@@ -35,6 +35,7 @@ struct RequestState {
   int64_t blocked_until = 0;       // positions below this one
   std::vector<int32_t> drafts;     // proposals for the positions after tokens.back()
   int draft_steps = 0;             // proposals wanted for the next iteration; 0: none
+  bool failed = false;             // a row of logits held no number; what followed is worthless
 };
 
 struct PrefillRows {

@@ -122,6 +122,47 @@ TEST(EngineLoop, AFailedStepEndsItsRequestsAndNoOthers) {
   }
 }
 
+// Numbers gone bad in one request's pages end that request, and reach no other.
+TEST(EngineLoop, ARequestWithoutANumberInItsLogitsFailsAlone) {
+  EngineOptions options = tiny_options("g13_v3_mtp", SpeculativeAlgorithm::kMtp);
+  options.speculative.steps = 2;
+  options.max_total_tokens = 2048;
+  options.disable_radix_cache = true;
+  LoadedModel model(options);
+  std::vector<Request> requests = random_requests(31, 4);
+  for (Request& request : requests) {
+    request.max_tokens = 20;
+    request.ignore_eos = true;
+  }
+  const std::vector<Output> expected = [&] {
+    EngineLoop loop(model, nullptr, options);
+    return serve(loop, requests);
+  }();
+  EngineLoop loop(model, nullptr, options);
+  std::vector<Output> outputs(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i)
+    loop.submit(*loop.prepare(requests[i]), collect_into(outputs[i]));
+  bool spoilt = false;
+  while (loop.step()) {
+    if (spoilt || outputs[0].ids.empty()) continue;
+    const int32_t page = loop.scheduler().cache().table().row(SlotId{0})[0];
+    const LatentCache& cache = model.store().layers()[0];
+    static_cast<float*>(cache.data)[page * cache.page_size * (cache.latent_dim + cache.rope_dim)] = NAN;
+    spoilt = true;
+  }
+  int failed = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(outputs[i].endings, 1);
+    if (outputs[i].stats.finish == FinishReason::kFailed)
+      ++failed;
+    else
+      EXPECT_EQ(outputs[i].ids, expected[i].ids);
+  }
+  EXPECT_EQ(failed, 1);
+  EXPECT_EQ(loop.stats().failed, 1);
+  EXPECT_EQ(loop.stats().pages_owned, 0);
+}
+
 TEST(EngineLoop, HigherPriorityRunsFirst) {
   EngineOptions options = tiny_options("g13_v3_mtp", SpeculativeAlgorithm::kNone);
   options.max_running_requests = 1;
