@@ -30,10 +30,10 @@ struct WidenKind {
                           V (&acc)[MR][NP]) {
     for (int p = 0; p < NP; ++p) {
       const PairV w = load_pairs(reinterpret_cast<const uint16_t*>(b + p * panel_bytes));
-      for (int r = 0; r < MR; ++r) {
-        acc[r][p] = fma(set1(a[r]), w.even, acc[r][p]);
-        acc[r][p] = fma(set1(a[a_step + r]), w.odd, acc[r][p]);
-      }
+      // The pair is summed before it meets the accumulator: one addition is all that a step waits
+      // for, and additions have units of their own beside those of multiplications.
+      for (int r = 0; r < MR; ++r)
+        acc[r][p] = add(acc[r][p], fma(set1(a[a_step + r]), w.odd, mul(set1(a[r]), w.even)));
     }
   }
 };
