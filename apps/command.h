@@ -3,8 +3,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 namespace foresail {
+
+std::string version_line();  // "foresail 0.1.0 (commit)"
 
 void add_run_command(CLI::App& app);
 void add_chat_command(CLI::App& app);

@@ -86,9 +86,9 @@ void add_bench_command(CLI::App& app) {
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* command = bench->add_subcommand("latency", "Time prefill, decode and verify passes of one request");
   add_model_flags(*command, flags->model, false);
-  command->add_option("--prefill", flags->prefill, "prompt lengths, comma separated")->delimiter(',')->capture_default_str();
-  command->add_option("--depth", flags->depths, "cached tokens before a decode pass, comma separated")->delimiter(',')->capture_default_str();
-  command->add_option("--width", flags->widths, "rows of a decode or verify pass, comma separated")->delimiter(',')->capture_default_str();
+  command->add_option("--prefill", flags->prefill, "prompt lengths, comma separated")->delimiter(',')->capture_default_str()->check(CLI::Range(1, 1 << 24));
+  command->add_option("--depth", flags->depths, "cached tokens before a decode pass, comma separated")->delimiter(',')->capture_default_str()->check(CLI::Range(0, 1 << 24));
+  command->add_option("--width", flags->widths, "rows of a decode or verify pass, comma separated")->delimiter(',')->capture_default_str()->check(CLI::Range(1, 128));
   command->add_option("--runs", flags->runs, "timed runs per row")->capture_default_str()->check(CLI::Range(1, 1000));
   command->add_flag("--json", flags->json, "print JSON lines");
   command->callback([flags] { bench_latency(*flags); });

@@ -5,6 +5,7 @@
 
 #include "apps/model_flags.h"
 #include "apps/sampling_flags.h"
+#include "apps/token_printer.h"
 #include "base/error.h"
 #include "text/chat_prompt.h"
 
@@ -18,10 +19,11 @@ struct ChatFlags {
 };
 
 void chat(ChatFlags& flags) {
-  const auto tokenizer = Tokenizer::load(flags.model.options.model_path);
+  const auto tokenizer = load_tokenizer(flags.model.options.model_path);
   const ChatTemplate chat_template = ChatTemplate::load(flags.model.options.model_path);
   const auto model = load_model(flags.model);
   TextGenerator generator(*model, tokenizer.get());
+  const TokenPrinter printer;
   RenderInput input;
   input.add_generation_prompt = true;
   if (!flags.system.empty()) input.messages.push_back({{"role", "system"}, {"content", flags.system}});
@@ -36,8 +38,7 @@ void chat(ChatFlags& flags) {
     std::string reply;
     generator.generate(*ids, flags.generation, [&](const Event& event) {
       reply += event.text;
-      fmt::print("{}", event.text);
-      std::fflush(stdout);
+      printer(event);
     });
     fmt::print("\n");
     input.messages.push_back({{"role", "assistant"}, {"content", reply}});

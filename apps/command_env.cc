@@ -41,8 +41,10 @@ void add_env_command(CLI::App& app) {
   });
 }
 
+std::string version_line() { return fmt::format("foresail {} ({})", FORESAIL_VERSION, FORESAIL_COMMIT); }
+
 void add_version_command(CLI::App& app) {
-  app.add_subcommand("version", "Print the version")->callback([] { fmt::print("foresail {} ({})\n", FORESAIL_VERSION, FORESAIL_COMMIT); });
+  app.add_subcommand("version", "Print the version")->callback([] { fmt::print("{}\n", version_line()); });
 }
 
 }  // namespace foresail

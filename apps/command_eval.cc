@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "checkpoint/safetensors.h"
 #include "engine/acceptance.h"
 #include "engine/evaluation.h"
@@ -28,7 +29,7 @@ struct EvalFlags {
 std::vector<int32_t> parse_ids(const EvalFlags& flags) {
   if (flags.input_ids.empty() == flags.input_ids_file.empty())
     throw_error(ErrorCode::kUsage, "give the tokens either with --input-ids \"1,2,3\" or with --input-ids-file FILE");
-  const std::string text = flags.input_ids.empty() ? read_text_file(flags.input_ids_file, kMaxInputBytes) : flags.input_ids;
+  const std::string text = flags.input_ids.empty() ? read_text_file(flags.input_ids_file, kMaxInputBytes, ErrorCode::kUsage) : flags.input_ids;
   std::vector<int32_t> ids;
   const char* at = text.data();
   const char* end = at + text.size();
@@ -90,8 +91,10 @@ void add_perplexity(CLI::App& eval) {
   command->add_option("--window", flags->window, "tokens per window; windows overlap by half; 0: the context length, at most 2048")->capture_default_str();
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags] {
-    const std::string text = read_text_file(flags->text_file, kMaxInputBytes);
-    const auto tokenizer = Tokenizer::load(flags->model.options.model_path);
+    const std::string text = read_text_file(flags->text_file, kMaxInputBytes, ErrorCode::kUsage);
+    if (text.empty() || !is_valid_utf8(text))
+      throw_error(ErrorCode::kUsage, "{} is {}: give a text in UTF-8", flags->text_file, text.empty() ? "empty" : "not valid UTF-8");
+    const auto tokenizer = load_tokenizer(flags->model.options.model_path);
     const auto model = load_model(flags->model);
     const Perplexity result = evaluate_perplexity(*model, *tokenizer, text, flags->window);
     if (flags->json)
@@ -105,7 +108,7 @@ void add_perplexity(CLI::App& eval) {
 
 std::vector<std::string> read_prompts(const std::string& path) {
   std::vector<std::string> prompts;
-  std::istringstream lines(read_text_file(path, kMaxInputBytes));
+  std::istringstream lines(read_text_file(path, kMaxInputBytes, ErrorCode::kUsage));
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
@@ -148,7 +151,7 @@ void add_acceptance(CLI::App& eval) {
   command->callback([flags, request, widths] {
     const std::vector<std::string> prompts = read_prompts(flags->text_file);
     flags->model.options.speculative.steps = *std::max_element(widths->begin(), widths->end());
-    const auto tokenizer = Tokenizer::load(flags->model.options.model_path);
+    const auto tokenizer = load_tokenizer(flags->model.options.model_path);
     const auto model = load_model(flags->model);
     if (model->drafter() == nullptr) throw_error(ErrorCode::kUsage, "eval acceptance needs --speculative-algorithm MTP, EAGLE3 or NGRAM");
     if (!flags->json)

@@ -93,7 +93,7 @@ void print_stats(const EngineStats& stats, double elapsed_s) {
 }
 
 void generate(GenerateFlags& flags) {
-  const std::string content = read_text_file(flags.requests, kMaxRequestsBytes);
+  const std::string content = read_text_file(flags.requests, kMaxRequestsBytes, ErrorCode::kUsage);
   const auto tokenizer = find_tokenizer(flags.engine.model.options.model_path);
   const auto model = load_engine_model(flags.engine);
   EngineLoop loop(*model, tokenizer.get(), flags.engine.engine);

@@ -1,11 +1,9 @@
 #include <fmt/format.h>
-#include <unistd.h>
-
 #include <cstdio>
-#include <cstdlib>
 
 #include "apps/model_flags.h"
 #include "apps/sampling_flags.h"
+#include "apps/token_printer.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -20,23 +18,6 @@ struct RunFlags {
   Request generation;
   std::string prompt, prompt_file;
   bool stats = false, json = false, echo = false;
-};
-
-// Accepted drafts in green: what speculation gave for nothing is visible as it happens.
-class Printer {
- public:
-  explicit Printer(bool colour) : colour_(colour) {}
-  void operator()(const Event& event) {
-    if (event.text.empty()) return;
-    if (colour_ && event.from_draft)
-      fmt::print("\033[32m{}\033[0m", event.text);
-    else
-      fmt::print("{}", event.text);
-    std::fflush(stdout);
-  }
-
- private:
-  bool colour_;
 };
 
 Json stats_json(const GenerationStats& stats) {
@@ -59,7 +40,7 @@ void print_stats(const GenerationStats& stats, bool speculating, bool simulated)
   if (speculating) {
     fmt::print(stderr, ", accept length {:.2f} (1 + accepted/verify passes", stats.accept_length());
     for (size_t i = 0; i < stats.accepted_at.size(); ++i)
-      fmt::print(stderr, "{} {:.0f} %", i == 0 ? "; by position" : ",",
+      fmt::print(stderr, "{} {:.0f} %", i == 0 ? "; accepted of drafted, by position" : ",",
                  stats.drafted_at[i] == 0 ? 0.0 : 100.0 * static_cast<double>(stats.accepted_at[i]) / static_cast<double>(stats.drafted_at[i]));
     fmt::print(stderr, "){}", simulated ? " SIMULATED" : "");
   }
@@ -69,13 +50,12 @@ void print_stats(const GenerationStats& stats, bool speculating, bool simulated)
 void run(RunFlags& flags) {
   if (flags.prompt.empty() == flags.prompt_file.empty())
     throw_error(ErrorCode::kUsage, "give the prompt either with -p TEXT or with --prompt-file FILE");
-  if (!flags.prompt_file.empty()) flags.prompt = read_text_file(flags.prompt_file, kMaxPromptBytes);
-  const auto tokenizer = Tokenizer::load(flags.model.options.model_path);
+  if (!flags.prompt_file.empty()) flags.prompt = read_text_file(flags.prompt_file, kMaxPromptBytes, ErrorCode::kUsage);
+  const auto tokenizer = load_tokenizer(flags.model.options.model_path);
   const auto model = load_model(flags.model);
   const std::vector<int32_t> prompt = tokenizer->encode(flags.prompt, {.add_bos = true});
   TextGenerator generator(*model, tokenizer.get());
-  const bool colour = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr && model->drafter() != nullptr;
-  Printer printer(colour);
+  const TokenPrinter printer;
   std::string text;
   std::vector<int32_t> ids;
   if (flags.echo && !flags.json) fmt::print("{}", flags.prompt);

@@ -24,12 +24,12 @@ struct TextFlags {
 
 std::string input_text(const TextFlags& flags) {
   if (!flags.text.empty()) return flags.text;
-  if (!flags.file.empty()) return read_text_file(flags.file, kMaxTextBytes);
+  if (!flags.file.empty()) return read_text_file(flags.file, kMaxTextBytes, ErrorCode::kUsage);
   return {std::istreambuf_iterator<char>(std::cin), {}};
 }
 
 OrderedJson read_json(const std::string& path) {
-  const auto parsed = parse_ordered_json(read_text_file(path, kMaxTextBytes));
+  const auto parsed = parse_ordered_json(read_text_file(path, kMaxTextBytes, ErrorCode::kUsage));
   if (!parsed) throw_error(ErrorCode::kUsage, "{}: {}", path, parsed.error().message);
   return *parsed;
 }
@@ -53,6 +53,8 @@ void detokenize(const TextFlags& flags) {
   std::vector<int32_t> ids;
   for (const Json& id : *parsed) {
     if (!id.is_number_integer() || id < 0 || id > INT32_MAX) throw_error(ErrorCode::kUsage, "{} is not a token id", id.dump());
+    if (id.get<int64_t>() >= static_cast<int64_t>(tokenizer->vocab_size()))
+      throw_error(ErrorCode::kUsage, "token id {} is outside the tokenizer's {} ids", id.dump(), tokenizer->vocab_size());
     ids.push_back(id.get<int32_t>());
   }
   const std::string text = tokenizer->decode(ids, flags.skip_special);

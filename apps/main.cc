@@ -50,6 +50,7 @@ int run(int argc, char** argv) {
   CLI::App app("Foresail serves latent-attention (MLA) language models with speculative decoding.", "foresail");
   app.require_subcommand(0, 1);
   app.footer(kExamples);
+  app.set_version_flag("--version", version_line());
   add_run_command(app);
   add_chat_command(app);
   add_generate_command(app);
@@ -63,9 +64,13 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) fmt::print("{}", app.help());
+    // A full disk must not look like success.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw_error(ErrorCode::kUsage, "cannot write to standard output");
     return 0;
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
+  } catch (const CLI::CallForVersion& version) {
+    return app.exit(version);
   } catch (const CLI::ParseError& error) {
     return report_usage_error(app, error);
   } catch (const Error& error) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/error.h"
@@ -15,7 +16,8 @@ LoadProgress progress_bar() {
   if (isatty(STDERR_FILENO) == 0) return {};
   return [start = std::chrono::steady_clock::now(), shown = -1](uint64_t done, uint64_t total) mutable {
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    const int percent = total == 0 ? 100 : static_cast<int>(100 * done / total);
+    // Optional tensors (an MTP layer) come after the total that was announced.
+    const int percent = total == 0 ? 100 : static_cast<int>(std::min<uint64_t>(100, 100 * done / total));
     if (elapsed.count() < 0.7 || percent == shown) return;
     shown = percent;
     fmt::print(stderr, "\rloading [{:<40}] {:3}%", std::string(percent * 40 / 100, '#'), percent);
@@ -47,6 +49,11 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
   command.add_option("--speculative-num-steps", spec.steps, "drafts per iteration")->capture_default_str();
   command.add_option("--speculative-simulate-accept-length", flags.simulate_accept_length,
                      "pretend this many tokens per iteration were accepted (performance runs only; output is not the model's)");
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model_path) {
+  read_model_config(model_path);
+  return Tokenizer::load(model_path);
 }
 
 std::unique_ptr<LoadedModel> load_model(ModelFlags& flags) {

@@ -12,14 +12,14 @@
 
 namespace foresail {
 
-File::File(std::filesystem::path path) : path_(std::move(path)) {
+File::File(std::filesystem::path path, ErrorCode code) : path_(std::move(path)), code_(code) {
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) throw_model_error("cannot open {}: {}", path_.string(), std::strerror(errno));
+  if (descriptor_ < 0) throw_error(code_, "cannot open {}: {}", path_.string(), std::strerror(errno));
   struct stat info {};
   const bool is_regular = ::fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode);
   if (!is_regular) {
     ::close(descriptor_);
-    throw_model_error("{} is not a regular file", path_.string());
+    throw_error(code_, "{} is not a regular file", path_.string());
   }
   size_bytes_ = static_cast<uint64_t>(info.st_size);
 }
@@ -29,7 +29,7 @@ File::~File() {
 }
 
 File::File(File&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(other.descriptor_), size_bytes_(other.size_bytes_) {
+    : path_(std::move(other.path_)), code_(other.code_), descriptor_(other.descriptor_), size_bytes_(other.size_bytes_) {
   other.descriptor_ = -1;
 }
 
@@ -39,18 +39,18 @@ void File::read(uint64_t offset_bytes, std::span<std::byte> out) const {
     const ssize_t got = ::pread(descriptor_, out.data() + done, out.size() - done,
                                 static_cast<off_t>(offset_bytes + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw_model_error("cannot read {}: {}", path_.string(), std::strerror(errno));
+    if (got < 0) throw_error(code_, "cannot read {}: {}", path_.string(), std::strerror(errno));
     if (got == 0)
-      throw_model_error("{} ended at byte {} while {} more were expected: the file is truncated",
+      throw_error(code_, "{} ended at byte {} while {} more were expected: the file is truncated",
                         path_.string(), offset_bytes + done, out.size() - done);
     done += static_cast<size_t>(got);
   }
 }
 
-std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes) {
-  File file(path);
+std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes, ErrorCode code) {
+  File file(path, code);
   if (file.size_bytes() > max_bytes)
-    throw_model_error("{} has {} bytes, more than the {} allowed for this kind of file",
+    throw_error(code, "{} has {} bytes, more than the {} allowed for this kind of file",
                       path.string(), file.size_bytes(), max_bytes);
   std::string content(file.size_bytes(), '\0');
   file.read(0, std::as_writable_bytes(std::span(content.data(), content.size())));

@@ -1,4 +1,5 @@
-// Reading files by position. Errors are Error{kModel} with the path in the message.
+// Reading files by position. Errors carry the path in the message; they are Error{kModel} unless the
+// file is an input of the user's.
 // Thread rule: a File may be read from several threads at once (pread).
 #pragma once
 
@@ -7,11 +8,14 @@
 #include <span>
 #include <string>
 
+#include "base/error.h"
+
 namespace foresail {
 
 class File {
  public:
-  explicit File(std::filesystem::path path);  // regular files only; links are followed
+  // Regular files only; links are followed. `code` is what opening or reading it may fail with.
+  explicit File(std::filesystem::path path, ErrorCode code = ErrorCode::kModel);
   ~File();
   File(File&& other) noexcept;
   File& operator=(File&&) = delete;
@@ -24,12 +28,13 @@ class File {
 
  private:
   std::filesystem::path path_;
+  ErrorCode code_;
   int descriptor_ = -1;
   uint64_t size_bytes_ = 0;
 };
 
 // The whole file; refuses more than max_bytes before reading anything.
-std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes);
+std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes, ErrorCode code = ErrorCode::kModel);
 
 // Writes to a temporary name beside the target, then renames, so a reader never sees half a file.
 void write_file(const std::filesystem::path& path, std::string_view content);

@@ -82,6 +82,9 @@ struct ModelConfig {
   double rope_amplitude(int64_t context_len) const;          // multiplies cos and sin
 };
 
+// Throws Error{kModel} in words a first user understands when this can't be a model folder.
+void require_model_folder(const std::filesystem::path& model_dir);
+
 // Reads and validates DIR/config.json (and generation_config.json when present).
 // Throws Error{kModel}: one line naming the file, the key and what is wrong or not supported.
 ModelConfig read_model_config(const std::filesystem::path& model_dir);

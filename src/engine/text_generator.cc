@@ -34,8 +34,9 @@ void TextGenerator::check_prompt(const std::vector<int32_t>& prompt, int64_t max
   if (needed > model_.context_length())
     throw_error(ErrorCode::kUsage,
                 "This model's maximum context length is {} tokens: {} prompt tokens and {} new ones were asked for "
-                "(raise --context-length or lower --max-tokens)",
-                model_.context_length(), prompt.size(), max_tokens);
+                "(lower --max-tokens{})",
+                model_.context_length(), prompt.size(), max_tokens,
+                model_.context_length() < model_.config().max_positions ? " or raise --context-length" : "");
 }
 
 void TextGenerator::prefill(RequestState& request) {
