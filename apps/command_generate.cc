@@ -82,14 +82,14 @@ OrderedJson answer_json(const Answer& answer) {
 }
 
 void print_stats(const EngineStats& stats, double elapsed_s) {
-  fmt::print(stderr,
-             "{} requests, {} prompt tokens ({} cached), {} output tokens in {:.3f} s ({:.1f} "
-             "tok/s), {} steps, {} retractions, accept length {:.2f} (1 + accepted/verify passes)\n",
-             stats.submitted, stats.prompt_tokens, stats.cached_tokens, stats.output_tokens,
-             elapsed_s, static_cast<double>(stats.output_tokens) / elapsed_s, stats.steps,
-             stats.retractions,
-             1.0 + static_cast<double>(stats.accepted) /
-                       static_cast<double>(std::max<int64_t>(1, stats.verify_passes)));
+  fmt::print(
+      stderr,
+      "{} requests, {} prompt tokens ({} cached), {} output tokens in {:.3f} s ({:.1f} "
+      "tok/s), {} steps, {} retractions, accept length {:.2f} (1 + accepted/verify passes)\n",
+      stats.submitted, stats.prompt_tokens, stats.cached_tokens, stats.output_tokens, elapsed_s,
+      static_cast<double>(stats.output_tokens) / elapsed_s, stats.steps, stats.retractions,
+      1.0 + static_cast<double>(stats.accepted) /
+                static_cast<double>(std::max<int64_t>(1, stats.verify_passes)));
 }
 
 void generate(GenerateFlags& flags) {

@@ -18,7 +18,7 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
-  std::vector<std::pair<int32_t, float>> logit_bias;
+  std::vector<std::pair<int32_t, float>> logit_bias = {};
   uint64_t seed = 0;  // a draw depends on (seed, position) only, never on what else is running
 
   bool has_penalties() const {
@@ -27,17 +27,17 @@ struct SamplingParams {
 };
 
 struct Request {
-  std::string prompt;              // text, or
-  std::vector<int32_t> input_ids;  // tokens
+  std::string prompt = {};              // text, or
+  std::vector<int32_t> input_ids = {};  // tokens
   int64_t max_tokens = 128;
   int64_t min_tokens = 0;
   SamplingParams sampling;
-  std::vector<std::string> stops;
+  std::vector<std::string> stops = {};
   bool ignore_eos = false;
   int priority = 0;  // greater runs first
   // Drafts per iteration, at most the engine's own number; 0: this request never speculates.
-  std::optional<int> speculative_steps;
-  std::string cache_salt;  // prompts share cached prefixes only with prompts of the same salt
+  std::optional<int> speculative_steps = {};
+  std::string cache_salt = {};  // prompts share cached prefixes only with prompts of the same salt
 };
 
 }  // namespace foresail

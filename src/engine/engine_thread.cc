@@ -137,8 +137,8 @@ bool EngineThread::handle(EngineInbox::Content content) {
   for (EngineInbox::Arrival& arrival : content.arrivals) {
     StreamState* const key = arrival.stream.get();
     const RequestId id = loop_.submit(
-        std::move(arrival.prepared),
-        [this, stream = std::move(arrival.stream)](const Event& event, const GenerationStats& figures) {
+        std::move(arrival.prepared), [this, stream = std::move(arrival.stream)](
+                                         const Event& event, const GenerationStats& figures) {
           if (event.finish) newly_ended_ += static_cast<int64_t>(running_.erase(stream.get()));
           stream->push(event, figures);
         });

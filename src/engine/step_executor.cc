@@ -34,11 +34,12 @@ void StepExecutor::prefill(const StepPlan& plan, StepOutcome& outcome) {
   std::vector<RequestState*> drafting;
   for (const PrefillChunk& chunk : plan.prefill) {
     RequestState& state = slots_[chunk.slot.value];
-    FORESAIL_CHECK(chunk.is_last() == (chunk.end.value == static_cast<int64_t>(state.tokens.size())),
-                   "slot {}: chunk ends at {} of {} tokens", chunk.slot.value, chunk.end.value,
-                   state.tokens.size());
-    chunks.push_back({&state, static_cast<int32_t>(chunk.begin.value),
-                      static_cast<int32_t>(chunk.end.value)});
+    FORESAIL_CHECK(
+        chunk.is_last() == (chunk.end.value == static_cast<int64_t>(state.tokens.size())),
+        "slot {}: chunk ends at {} of {} tokens", chunk.slot.value, chunk.end.value,
+        state.tokens.size());
+    chunks.push_back(
+        {&state, static_cast<int32_t>(chunk.begin.value), static_cast<int32_t>(chunk.end.value)});
     if (!chunk.is_last()) continue;
     state.draft_steps = chunk.next_draft_len;
     drafting.push_back(&state);

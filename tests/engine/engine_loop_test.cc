@@ -147,7 +147,8 @@ TEST(EngineLoop, ARequestWithoutANumberInItsLogitsFailsAlone) {
     if (spoilt || outputs[0].ids.empty()) continue;
     const int32_t page = loop.scheduler().cache().table().row(SlotId{0})[0];
     const LatentCache& cache = model.store().layers()[0];
-    static_cast<float*>(cache.data)[page * cache.page_size * (cache.latent_dim + cache.rope_dim)] = NAN;
+    static_cast<float*>(cache.data)[page * cache.page_size * (cache.latent_dim + cache.rope_dim)] =
+        NAN;
     spoilt = true;
   }
   int failed = 0;

@@ -109,12 +109,12 @@ TEST_P(Lossless, OutputEqualsPlainDecode) {
   RecordProperty("prompts", prompts);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, Lossless, testing::Combine(testing::Range(0, 7), testing::Values(1, 16, 32, 64)),
-    [](const auto& param) {
-      return kDraftings[std::get<0>(param.param)].name + "_page" +
-             std::to_string(std::get<1>(param.param));
-    });
+INSTANTIATE_TEST_SUITE_P(All, Lossless,
+                         testing::Combine(testing::Range(0, 7), testing::Values(1, 16, 32, 64)),
+                         [](const auto& param) {
+                           return kDraftings[std::get<0>(param.param)].name + "_page" +
+                                  std::to_string(std::get<1>(param.param));
+                         });
 
 // Drafts depend on the drafter's own cache, so equal acceptance says that its entries are those of
 // an undisturbed run, whatever the chunks and the prefix cache.
@@ -146,10 +146,12 @@ TEST(DraftCache, AcceptanceIsIndependentOfChunksAndCacheAndNeighbours) {
 }
 
 // Row of position p in layer 0..n-1, as bytes.
-std::vector<std::byte> latent_row(const LatentCache& cache, const int32_t* page_table, int position) {
+std::vector<std::byte> latent_row(const LatentCache& cache, const int32_t* page_table,
+                                  int position) {
   const size_t row_bytes = (cache.latent_dim + cache.rope_dim) * sizeof(float);
-  const size_t place = static_cast<size_t>(page_table[position / cache.page_size]) * cache.page_size +
-                       position % cache.page_size;
+  const size_t place =
+      static_cast<size_t>(page_table[position / cache.page_size]) * cache.page_size +
+      position % cache.page_size;
   const auto* begin = static_cast<const std::byte*>(cache.data) + place * row_bytes;
   return {begin, begin + row_bytes};
 }
