@@ -65,7 +65,7 @@ std::unique_ptr<LoadedModel> load_model(ModelFlags& flags) {
   if (!flags.quiet)
     fmt::print(stderr, "{}: {} layers, kernels {}, weights {}, KV {} for {} tokens{}, loaded in {:.2f} s\n",
                flags.options.model_path, model->config().layer_count, model->kernels().name(), format_bytes(model->packed_bytes()),
-               format_bytes(model->memory_plan().kv_bytes), model->context_length(),
+               format_bytes(model->memory_plan().kv_bytes), model->memory_plan().cached_tokens,
                model->drafter() == nullptr ? "" : fmt::format(", drafter {} x{}", model->drafter()->name(), flags.options.speculative.steps),
                elapsed.count());
   return model;
