@@ -51,11 +51,6 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
                      "pretend this many tokens per iteration were accepted (performance runs only; output is not the model's)");
 }
 
-std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model_path) {
-  read_model_config(model_path);
-  return Tokenizer::load(model_path);
-}
-
 std::unique_ptr<LoadedModel> load_model(ModelFlags& flags) {
   flags.options.speculative.algorithm = parse_speculative_algorithm(flags.speculative_algorithm);
   if (flags.simulate_accept_length > 0) flags.options.speculative.simulate_accept_length = flags.simulate_accept_length;

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "apps/command.h"
+#include "engine/load_tokenizer.h"
 #include "engine/loaded_model.h"
 #include "text/tokenizer.h"
 
@@ -18,9 +19,6 @@ struct ModelFlags {
 
 // Adds MODEL and the loading flags. `speculative`: also the --speculative-* flags.
 void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative);
-
-// The model's tokenizer, after a first look at the folder: its faults are reported in that order.
-std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model_path);
 
 // Loads with a progress bar on a terminal, and says what was chosen (kernels, threads, memory).
 std::unique_ptr<LoadedModel> load_model(ModelFlags& flags);

@@ -1,4 +1,5 @@
 #include "engine/find_tokenizer.h"
+#include "engine/load_tokenizer.h"
 
 #include <filesystem>
 
@@ -8,7 +9,7 @@ std::unique_ptr<Tokenizer> find_tokenizer(const std::string& model_path) {
   const std::filesystem::path folder(model_path);
   const bool present = std::filesystem::exists(folder / "tokenizer.json") ||
                        std::filesystem::exists(folder / "tiktoken.model");
-  return present ? Tokenizer::load(folder) : nullptr;
+  return present ? load_tokenizer(folder) : nullptr;
 }
 
 }  // namespace foresail

@@ -1,0 +1,20 @@
+#include "engine/load_tokenizer.h"
+
+#include "base/error.h"
+#include "checkpoint/model_config.h"
+
+namespace foresail {
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model_path) {
+  const ModelConfig config = read_model_config(model_path);
+  auto tokenizer = Tokenizer::load(model_path);
+  // The other way round is common: vocabularies are padded to a round number.
+  if (static_cast<int64_t>(tokenizer->vocab_size()) > config.vocab_size)
+    throw_model_error(
+        "{}: the tokenizer has ids up to {} but config.json has vocab_size {}: they belong to "
+        "different models",
+        model_path, tokenizer->vocab_size() - 1, config.vocab_size);
+  return tokenizer;
+}
+
+}  // namespace foresail

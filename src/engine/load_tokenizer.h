@@ -1,0 +1,15 @@
+// The tokenizer of a model folder, after a first look at the folder: its faults are reported in
+// that order, and a tokenizer of another model is refused.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "text/tokenizer.h"
+
+namespace foresail {
+
+// Throws Error{kModel}.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model_path);
+
+}  // namespace foresail
