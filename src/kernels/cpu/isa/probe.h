@@ -19,9 +19,10 @@ int64_t peak_dot(int64_t steps) {
   constexpr int kChains = 16;
   V acc[kChains];
   for (int i = 0; i < kChains; ++i) acc[i] = set1(static_cast<float>(i));
-  __m512bh x = reinterpret_cast<__m512bh>(set1(0.0f));
+  V zeros = zero();
   for (int64_t s = 0; s < steps; ++s) {
-    __asm__ volatile("" : "+v"(x));
+    hide(zeros);
+    const __m512bh x = reinterpret_cast<__m512bh>(zeros);
     for (int i = 0; i < kChains; ++i) acc[i] = _mm512_dpbf16_ps(acc[i], x, x);
   }
   float sum = 0.0f;
@@ -36,9 +37,8 @@ int64_t peak_fma(int64_t steps) {
   for (int i = 0; i < kChains; ++i) acc[i] = set1(static_cast<float>(i));
   V x = zero();
   for (int64_t s = 0; s < steps; ++s) {
-    __asm__ volatile("" : "+m"(x));
-    const V y = x;
-    for (int i = 0; i < kChains; ++i) acc[i] = fma(acc[i], y, y);
+    hide(x);
+    for (int i = 0; i < kChains; ++i) acc[i] = fma(acc[i], x, x);
   }
   float sum = 0.0f;
   for (int i = 0; i < kChains; ++i) sum += sum_lanes(acc[i]);

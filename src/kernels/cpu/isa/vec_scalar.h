@@ -77,6 +77,9 @@ inline void store_bf16_n(uint16_t* p, V a, int64_t n) {
 }
 inline void store_bf16(uint16_t* p, V a) { store_bf16_n(p, a, 16); }
 
+// The compiler may assume nothing about x afterwards.
+inline void hide(V& x) { __asm__ volatile("" : "+m"(x)); }
+
 // Sixteen bf16 pairs as two f32 vectors: first and second element of each pair.
 struct PairV {
   V even;
