@@ -32,7 +32,9 @@ int64_t peak_dot(int64_t steps) {
 #endif
 
 int64_t peak_fma(int64_t steps) {
-  constexpr int kChains = kTileRows * kTilePanels < 12 ? kTileRows * kTilePanels : 12;
+  // As many as fit in the registers: 12 zmm, 6 pairs of ymm, 3 sets of four xmm.
+  constexpr int kTile = kTileRows * kTilePanels;
+  constexpr int kChains = kTile < 3 ? 3 : kTile < 12 ? kTile : 12;
   V acc[kChains];
   for (int i = 0; i < kChains; ++i) acc[i] = set1(static_cast<float>(i));
   V x = zero();
