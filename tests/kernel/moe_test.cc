@@ -97,7 +97,8 @@ struct Experts {
 TEST_P(Moe, ExpertsMatchOracleAndDoNotDependOnTheBatch) {
   const auto ref = oracle();
   for (const auto& [rows, count, k, hidden, inner] :
-       {std::tuple{1, 8, 2, 128, 48}, {40, 8, 3, 130, 33}, {5, 4, 4, 65, 16}, {70, 2, 1, 32, 7}}) {
+       {std::tuple{1, 8, 2, 128, 48}, {40, 8, 3, 130, 33}, {5, 4, 4, 65, 16}, {70, 2, 1, 32, 7},
+        {1500, 5, 3, 16, 16} /* more pairs than one batch */}) {
     PooledSet set(GetParam(), 2);
     const Experts mine(*set, count, hidden, inner);
     const Experts theirs(*ref, count, hidden, inner);

@@ -1,11 +1,20 @@
 #include "kernels/cpu/cpu_matrix.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/element.h"
 
 namespace foresail {
 namespace {
+
+// The common case, a bf16 checkpoint for bf16 products: pairs are copied whole.
+void copy_pairs(const bf16* from, int64_t n_in, int64_t lane, std::byte* panel) {
+  std::byte* to = panel + lane * 4;
+  for (int64_t pair = 0; pair < n_in / 2; ++pair)
+    std::memcpy(to + pair * kLanes * 4, from + 2 * pair, 4);
+  if (n_in % 2 != 0) std::memcpy(to + n_in / 2 * kLanes * 4, from + n_in - 1, 2);
+}
 
 // bf16 of a source element; a bf16 source is copied bit for bit.
 uint16_t bf16_bits(const HostMatrix& w, int64_t index) {
@@ -45,6 +54,10 @@ CpuMatrix::CpuMatrix(const HostMatrix& w, DType dtype, WeightArena& arena, Threa
       const int64_t o = panel * kLanes + lane;
       const int64_t begin = w.transposed ? o : o * w.stride;
       const int64_t step = w.transposed ? w.stride : 1;
+      if (is_bf16_ && w.dtype == DType::kBF16 && step == 1) {
+        copy_pairs(static_cast<const bf16*>(w.data) + begin, w.n_in, lane, to);
+        continue;
+      }
       for (int64_t i = 0; i < w.n_in; ++i) {
         const int64_t from = begin + i * step;
         if (is_bf16_) {

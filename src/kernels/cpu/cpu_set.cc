@@ -234,6 +234,7 @@ void CpuKernels::rotate_query(const MatrixView& q, int head_count, const RopeTab
 void CpuKernels::store_latent(const MatrixView& kv, const float* norm_weight, float eps,
                               const RopeTable& rope, std::span<const int32_t> positions,
                               std::span<const int32_t> slots, const LatentCache& cache) {
+  FORESAIL_CHECK(cache.rope_dim <= kMaxRopeDim, "rope_dim {}", cache.rope_dim);
   const int64_t row_bytes =
       (cache.latent_dim + cache.rope_dim) * static_cast<int64_t>(size_bytes(cache.dtype));
   for_rows(kv.rows, kv.cols, [&](int64_t t, int) {

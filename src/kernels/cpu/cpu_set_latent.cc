@@ -1,7 +1,7 @@
 // Absorbed attention of the CPU set: all heads and rows of a request share each cache row.
 //
 // The lanes of a request, (row, head) pairs, are cut into groups of up to 64; its keys into splits
-// of 512. Each (group, split) gives a partial softmax; the partials of a group are folded in split
+// of 256. Each (group, split) gives a partial softmax; the partials of a group are folded in split
 // order. Blocks and splits start at key 0, so neither threads nor batch nor paging can change bits.
 #include <algorithm>
 
@@ -11,13 +11,13 @@
 namespace foresail {
 namespace {
 
-// 512 keys x 16 heads are some 80 us of work: a task worth handing over, and a context of 4096 still
-// makes eight of them.
-constexpr int64_t kSplitKeys = 512;
+// 256 keys x 16 heads are some 50 us of work: a task worth handing over, and a context of 512 still
+// makes two of them. Folding a partial costs a few percent of making it.
+constexpr int64_t kSplitKeys = 256;
 static_assert(kSplitKeys % kKeyBlock == 0);
 
-// Partials kept at a time per group: 8 splits x 64 lanes x 512 floats = 1 MiB.
-constexpr int64_t kWaveSplits = 8;
+// Partials kept at a time per group: 16 splits x 64 lanes x 512 floats = 2 MiB.
+constexpr int64_t kWaveSplits = 16;
 
 struct LaneGroup {
   int32_t sequence;

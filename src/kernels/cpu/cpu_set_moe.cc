@@ -11,6 +11,13 @@ namespace {
 
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 
+// (row, expert) pairs worked on together: bounds the hidden rows of a long prefill (4096 pairs x
+// 2 x 1408 floats = 46 MB) while each expert's weights are still read once per call.
+constexpr int64_t kBatchPairs = 4096;
+
+// Panels of one task: two register tiles wide.
+constexpr int64_t kGroup = 6;
+
 // Writes the indices of the `count` largest values, best first, ties to the lowest index. Each one
 // taken is marked in `taken`. -inf may be chosen, once everything else is gone.
 void choose_top(const float* values, int n, int count, bool* taken, int32_t* out) {
@@ -119,72 +126,80 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
   const Products products = products_for(x.dtype == DType::kBF16);
   const int64_t in_bytes = packed_row_bytes(products, any_gate_up.n_in());
   const int64_t hidden_bytes = packed_row_bytes(products, inner);
-  std::byte* packed_x = workspace_.get<std::byte>(Scratch::kPackedRows, pair_count * in_bytes);
+  const int64_t most_pairs = std::min(pair_count, std::max(kBatchPairs, most_rows));
+  std::byte* packed_x = workspace_.get<std::byte>(Scratch::kPackedRows, most_pairs * in_bytes);
   std::byte* packed_hidden =
-      workspace_.get<std::byte>(Scratch::kExpertHidden, pair_count * hidden_bytes);
-  float* gate_up = workspace_.get<float>(Scratch::kExpertGateUp, pair_count * 2 * inner);
+      workspace_.get<std::byte>(Scratch::kExpertHidden, most_pairs * hidden_bytes);
+  float* gate_up = workspace_.get<float>(Scratch::kExpertGateUp, most_pairs * 2 * inner);
   float* scratch = gemm_scratch(most_rows);
-  const int64_t scratch_stride = most_rows * kMaxTilePanels * kLanes;
-
-  pool_.parallel_for(active_count, [&](int64_t a, int) {
-    const int64_t from = begin[active[a]];
-    pack_rows(products, {{x.data, x.stride, rows + from, x.dtype == DType::kBF16},
-               begin[active[a] + 1] - from,
-               x.cols,
-               packed_x + from * in_bytes});
-  });
   const auto gemm_args = [&](int64_t expert, const CpuMatrix& weight, int thread) {
     GemmArgs args;
     args.row_count = begin[expert + 1] - begin[expert];
     args.weight = weight.data();
     args.n_in = weight.n_in();
     args.n_out = weight.n_out();
-    args.scratch = scratch + thread * scratch_stride;
+    args.scratch = scratch + thread * most_rows * kMaxTilePanels * kLanes;
     return args;
   };
-  // Gate and up: any order, each (expert, panels) writes its own place.
-  constexpr int64_t kGroup = 6;
-  const int64_t groups = (any_gate_up.panel_count() + kGroup - 1) / kGroup;
-  pool_.parallel_for(active_count * groups, [&](int64_t task, int thread) {
-    const int64_t expert = active[task / groups];
-    const CpuMatrix& weight = cpu_matrix(*experts[static_cast<size_t>(expert)].gate_up);
-    GemmArgs args = gemm_args(expert, weight, thread);
-    args.packed_rows = packed_x + begin[expert] * in_bytes;
-    args.panel_begin = task % groups * kGroup;
-    args.panel_end = std::min(args.panel_begin + kGroup, weight.panel_count());
-    args.out = gate_up + begin[expert] * 2 * inner;
-    args.out_stride = 2 * inner;
-    gemm(products, args);
-  });
-  for_rows(pair_count, inner * 8, [&](int64_t i, int) {
-    float* row = gate_up + i * 2 * inner;
-    isa_.silu_mul(row, row + inner, row, false, inner);
-  });
-  pool_.parallel_for(active_count, [&](int64_t a, int) {
-    const int64_t from = begin[active[a]];
-    pack_rows(products, {{gate_up + from * 2 * inner, 2 * inner, nullptr, false},
-               begin[active[a] + 1] - from,
-               inner,
-               packed_hidden + from * hidden_bytes});
-  });
-  // Down: a task owns some output columns and adds the experts to them in ascending order.
-  const int64_t down_groups = (any_down.panel_count() + kGroup - 1) / kGroup;
-  pool_.parallel_for(down_groups, [&](int64_t group, int thread) {
-    for (int64_t a = 0; a < active_count; ++a) {
-      const int64_t expert = active[a];
-      const CpuMatrix& weight = cpu_matrix(*experts[static_cast<size_t>(expert)].down);
+
+  // Batches of ascending experts; a batch's rows start at pair `base`.
+  for (int64_t first = 0, last = 0; first < active_count; first = last) {
+    const int64_t base = begin[active[first]];
+    for (last = first + 1; last < active_count; ++last)
+      if (begin[active[last] + 1] - base > kBatchPairs) break;
+    const int64_t count = last - first;
+    const int64_t batch_pairs = begin[active[last - 1] + 1] - base;
+    pool_.parallel_for(count, [&](int64_t a, int) {
+      const int64_t expert = active[first + a];
+      pack_rows(products, {{x.data, x.stride, rows + begin[expert], x.dtype == DType::kBF16},
+                 begin[expert + 1] - begin[expert],
+                 x.cols,
+                 packed_x + (begin[expert] - base) * in_bytes});
+    });
+    // Gate and up: any order, each (expert, panels) writes its own place.
+    const int64_t groups = (any_gate_up.panel_count() + kGroup - 1) / kGroup;
+    pool_.parallel_for(count * groups, [&](int64_t task, int thread) {
+      const int64_t expert = active[first + task / groups];
+      const CpuMatrix& weight = cpu_matrix(*experts[static_cast<size_t>(expert)].gate_up);
       GemmArgs args = gemm_args(expert, weight, thread);
-      args.packed_rows = packed_hidden + begin[expert] * hidden_bytes;
-      args.panel_begin = group * kGroup;
+      args.packed_rows = packed_x + (begin[expert] - base) * in_bytes;
+      args.panel_begin = task % groups * kGroup;
       args.panel_end = std::min(args.panel_begin + kGroup, weight.panel_count());
-      args.out = out.data;
-      args.out_stride = out.stride;
-      args.accumulate = true;
-      args.row_scale = scale + begin[expert];
-      args.out_index = rows + begin[expert];
+      args.out = gate_up + (begin[expert] - base) * 2 * inner;
+      args.out_stride = 2 * inner;
       gemm(products, args);
-    }
-  });
+    });
+    for_rows(batch_pairs, inner * 8, [&](int64_t i, int) {
+      float* row = gate_up + i * 2 * inner;
+      isa_.silu_mul(row, row + inner, row, false, inner);
+    });
+    pool_.parallel_for(count, [&](int64_t a, int) {
+      const int64_t expert = active[first + a];
+      const int64_t from = begin[expert] - base;
+      pack_rows(products, {{gate_up + from * 2 * inner, 2 * inner, nullptr, false},
+                 begin[expert + 1] - begin[expert],
+                 inner,
+                 packed_hidden + from * hidden_bytes});
+    });
+    // Down: a task owns some output columns and adds the experts to them in ascending order.
+    const int64_t down_groups = (any_down.panel_count() + kGroup - 1) / kGroup;
+    pool_.parallel_for(down_groups, [&](int64_t group, int thread) {
+      for (int64_t a = first; a < last; ++a) {
+        const int64_t expert = active[a];
+        const CpuMatrix& weight = cpu_matrix(*experts[static_cast<size_t>(expert)].down);
+        GemmArgs args = gemm_args(expert, weight, thread);
+        args.packed_rows = packed_hidden + (begin[expert] - base) * hidden_bytes;
+        args.panel_begin = group * kGroup;
+        args.panel_end = std::min(args.panel_begin + kGroup, weight.panel_count());
+        args.out = out.data;
+        args.out_stride = out.stride;
+        args.accumulate = true;
+        args.row_scale = scale + begin[expert];
+        args.out_index = rows + begin[expert];
+        gemm(products, args);
+      }
+    });
+  }
 }
 
 }  // namespace foresail

@@ -97,6 +97,8 @@ constexpr int64_t attention_scratch_bytes(int64_t key_dim, int64_t value_dim) {
          2 * kMaxGroupLanes * 4 + kKeyBlock * 8;
 }
 
+constexpr int kMaxRopeDim = 256;  // of a cached key; real models have 32 or 64
+
 struct RopeArgs {
   const float* cos = nullptr;  // [r / 2] of one position
   const float* sin = nullptr;

@@ -1,19 +1,9 @@
+// The kernels for AVX-512 F, BW, DQ and VL; see CMakeLists.txt for the flags of this object.
 #include "kernels/cpu/isa_ops.h"
-// The lane type comes first: the headers below are written in terms of it.
+// clang-format off
 #include "kernels/cpu/isa/vec_avx512.h"
-//
-#include "kernels/cpu/isa/math.h"
-#include "kernels/cpu/isa/rows.h"
-//
-#include "kernels/cpu/isa/tile.h"
-//
-#include "kernels/cpu/isa/gemm.h"
-//
-#include "kernels/cpu/isa/attention.h"
-//
-#include "kernels/cpu/isa/probe.h"
-//
-#include "kernels/cpu/isa/table.h"
+#include "kernels/cpu/isa/all.h"
+// clang-format on
 
 namespace foresail {
 const IsaOps kAvx512Ops = make_ops("avx512");

@@ -19,9 +19,10 @@ int64_t peak_dot(int64_t steps) {
   constexpr int kChains = 16;
   V acc[kChains];
   for (int i = 0; i < kChains; ++i) acc[i] = set1(static_cast<float>(i));
-  __m512bh x = reinterpret_cast<__m512bh>(set1(0.0f));
+  V zeros = zero();
   for (int64_t s = 0; s < steps; ++s) {
-    __asm__ volatile("" : "+v"(x));
+    hide(zeros);
+    const __m512bh x = reinterpret_cast<__m512bh>(zeros);
     for (int i = 0; i < kChains; ++i) acc[i] = _mm512_dpbf16_ps(acc[i], x, x);
   }
   float sum = 0.0f;
@@ -31,14 +32,15 @@ int64_t peak_dot(int64_t steps) {
 #endif
 
 int64_t peak_fma(int64_t steps) {
-  constexpr int kChains = kTileRows * kTilePanels < 12 ? kTileRows * kTilePanels : 12;
+  // As many as fit in the registers: 12 zmm, 6 pairs of ymm, 3 sets of four xmm.
+  constexpr int kTile = kTileRows * kTilePanels;
+  constexpr int kChains = kTile < 3 ? 3 : kTile < 12 ? kTile : 12;
   V acc[kChains];
   for (int i = 0; i < kChains; ++i) acc[i] = set1(static_cast<float>(i));
   V x = zero();
   for (int64_t s = 0; s < steps; ++s) {
-    __asm__ volatile("" : "+m"(x));
-    const V y = x;
-    for (int i = 0; i < kChains; ++i) acc[i] = fma(acc[i], y, y);
+    hide(x);
+    for (int i = 0; i < kChains; ++i) acc[i] = fma(acc[i], x, x);
   }
   float sum = 0.0f;
   for (int i = 0; i < kChains; ++i) sum += sum_lanes(acc[i]);

@@ -66,10 +66,7 @@ void rotate_heads(float* x, int head_count, int64_t head_dim, const RopeArgs& ro
 void store_latent(const float* kv, const float* norm_weight, float eps, int64_t latent_dim,
                   const RopeArgs& rope, void* out, bool out_bf16) {
   rms_norm(kv, false, norm_weight, eps, out, out_bf16, latent_dim);
-  constexpr int kChunk = 128;  // rotary dims at a time on the stack; even
-  // A half-split rotation needs the whole vector at once; real models have r <= 128.
-  float rotated[kChunk];
-  if (rope.rope_dim > kChunk) __builtin_trap();
+  float rotated[kMaxRopeDim];
   rotate(kv + latent_dim, rope, rotated);
   for (int64_t i = 0; i < rope.rope_dim; i += kLanes) {
     const int64_t m = smaller(rope.rope_dim - i, kLanes);

@@ -93,6 +93,9 @@ inline void store_bf16_n(uint16_t* p, V x, int64_t n) {
   __builtin_memcpy(p, t, static_cast<uint64_t>(n) * sizeof(uint16_t));
 }
 
+// The compiler may assume nothing about x afterwards.
+inline void hide(V& x) { __asm__ volatile("" : "+x"(x.lo), "+x"(x.hi)); }
+
 // Sixteen bf16 pairs as two f32 vectors: first and second element of each pair.
 struct PairV {
   V even;

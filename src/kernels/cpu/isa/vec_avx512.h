@@ -60,6 +60,9 @@ inline void store_bf16_n(uint16_t* p, V x, int64_t n) {
   _mm256_mask_storeu_epi16(p, first(n), narrow(x));
 }
 
+// The compiler may assume nothing about x afterwards.
+inline void hide(V& x) { __asm__ volatile("" : "+v"(x)); }
+
 // Sixteen bf16 pairs as two f32 vectors: first and second element of each pair.
 struct PairV {
   V even;
