@@ -57,14 +57,25 @@ std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes
   return content;
 }
 
-void write_file(const std::filesystem::path& path, std::string_view content) {
+std::filesystem::path partial_path(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
   std::filesystem::path temporary = path;
-  temporary += ".partial";
+  if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status))
+    temporary += ".partial";
+  return temporary;
+}
+
+void write_file(const std::filesystem::path& path, std::string_view content) {
+  const std::filesystem::path temporary = partial_path(path);
   std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
   stream.write(content.data(), static_cast<std::streamsize>(content.size()));
   stream.close();
   if (!stream) throw_error(ErrorCode::kUsage, "cannot write {}: {}", temporary.string(), std::strerror(errno));
-  std::filesystem::rename(temporary, path);
+  if (temporary == path) return;
+  std::error_code error;
+  std::filesystem::rename(temporary, path, error);
+  if (error) throw_error(ErrorCode::kUsage, "cannot write {}: {}", path.string(), error.message());
 }
 
 }  // namespace foresail

@@ -36,6 +36,10 @@ class File {
 // The whole file; refuses more than max_bytes before reading anything.
 std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes, ErrorCode code = ErrorCode::kModel);
 
+// Where to write what shall become `path`: a temporary name beside it, or `path` itself where that
+// is a device, a pipe or a folder, since a rename would put a plain file in its place.
+std::filesystem::path partial_path(const std::filesystem::path& path);
+
 // Writes to a temporary name beside the target, then renames, so a reader never sees half a file.
 void write_file(const std::filesystem::path& path, std::string_view content);
 

@@ -50,7 +50,7 @@ void SafetensorsFile::read(const StoredTensor& tensor, uint64_t offset_bytes,
 
 SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::span<const TensorSpec> specs,
                                      const std::map<std::string, std::string>& metadata)
-    : path_(std::move(path)), temporary_(path_.string() + ".partial") {
+    : path_(std::move(path)), temporary_(partial_path(path_)) {
   std::string header = "{";
   if (!metadata.empty()) header += "\"__metadata__\":" + Json(metadata).dump();
   for (const TensorSpec& spec : specs) {
@@ -76,6 +76,7 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::span<const
 SafetensorsWriter::~SafetensorsWriter() {
   if (stream_ == nullptr) return;
   std::fclose(stream_);
+  if (temporary_ == path_) return;
   std::error_code ignored;
   std::filesystem::remove(temporary_, ignored);
 }
@@ -92,6 +93,7 @@ void SafetensorsWriter::close() {
   std::FILE* stream = stream_;
   stream_ = nullptr;
   if (std::fclose(stream) != 0) fail("write");
+  if (temporary_ == path_) return;
   std::error_code error;
   std::filesystem::rename(temporary_, path_, error);
   if (error) fail("rename");

@@ -1,11 +1,15 @@
 // The safetensors rules: what is legal reads back, what is hostile is refused in one line.
 #include "checkpoint/safetensors.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "unit/checkpoint/temp_folder.h"
 
 namespace foresail {
@@ -227,6 +231,38 @@ TEST(SafetensorsWriter, WritesWhatItReads) {
   file.read(scalar, 0, bytes);
   EXPECT_EQ(static_cast<char>(bytes[0]), 'm');
   EXPECT_EQ(file.header().tensor(*file.header().find("w")).shape.size(), 2u);
+}
+
+// /dev/null given as the output must stay a device.
+TEST(SafetensorsWriter, WritesThroughWhatIsNoPlainFile) {
+  const TempFolder folder;
+  const auto path = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const int reader = ::open(path.c_str(), O_RDWR | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  const std::vector<TensorSpec> specs{{"a", {4}, DType::kF32}};
+  const std::vector<std::byte> data(16, std::byte{7});
+  {
+    SafetensorsWriter writer(path, specs);
+    writer.append(data);
+    writer.close();
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
+  char bytes[4096];
+  const ssize_t got = ::read(reader, bytes, sizeof bytes);
+  ASSERT_GT(got, 16);
+  EXPECT_EQ(std::string(bytes + got - 16, 16), std::string(16, '\x07'));
+
+  write_file(path, "text");
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
+  EXPECT_EQ(::read(reader, bytes, sizeof bytes), 4);
+  { SafetensorsWriter unfinished(path, specs); }
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
+  ::close(reader);
+
+  EXPECT_NE(error_of([&] { write_file(folder.path(), "x"); }), "");
+  EXPECT_NE(error_of([&] { SafetensorsWriter writer(folder.path(), specs); }), "");
+  EXPECT_TRUE(std::filesystem::is_directory(folder.path()));
 }
 
 TEST(SafetensorsWriter, AnUnfinishedFileLeavesNothing) {
