@@ -18,6 +18,15 @@ inline std::optional<uint64_t> checked_add(uint64_t a, uint64_t b) {
   return result;
 }
 
+// Sums that only have to say "too much": UINT64_MAX instead of an overflow.
+inline uint64_t saturating_mul(uint64_t a, uint64_t b) {
+  return checked_mul(a, b).value_or(UINT64_MAX);
+}
+
+inline uint64_t saturating_add(uint64_t a, uint64_t b) {
+  return checked_add(a, b).value_or(UINT64_MAX);
+}
+
 template <typename T>
 constexpr T ceil_div(T a, T b) {
   return (a + b - 1) / b;

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
+#include "base/checked_math.h"
 #include "checkpoint/model_config.h"
 #include "foresail/options.h"
 
@@ -17,7 +19,12 @@ struct MemoryPlan {
   int64_t context_length = 0;  // tokens of one request
   int64_t cached_tokens = 0;   // of all requests together
   uint64_t kv_bytes_per_token = 0;
-  uint64_t total_bytes() const { return weight_bytes + kv_bytes + workspace_bytes; }
+  // What to lower where the cache does not fit, and how many tokens of cache one of it costs.
+  std::string_view size_flag = "--context-length";
+  int64_t tokens_per_flag = 1;
+  uint64_t total_bytes() const {
+    return saturating_add(saturating_add(weight_bytes, kv_bytes), workspace_bytes);
+  }
 };
 
 MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, bool with_mtp);

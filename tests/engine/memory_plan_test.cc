@@ -1,0 +1,64 @@
+// What is told about memory before anything is loaded.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/engine_harness.h"
+#include "engine/memory_plan.h"
+
+namespace foresail {
+namespace {
+
+using testing::HasSubstr;
+
+ModelOptions tales_options() {
+  ModelOptions options;
+  options.model_path = model_path("tales");
+  options.slot_count = 1;
+  return options;
+}
+
+MemoryPlan plan_for(const ModelOptions& options) {
+  return plan_memory(read_model_config(options.model_path), options, false);
+}
+
+std::string refusal(MemoryPlan plan, uint64_t spare_bytes) {
+  plan.available_bytes = plan.weight_bytes + plan.workspace_bytes + spare_bytes;
+  try {
+    require_fits(plan);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(MemoryPlan, BothNamesOfADtypeCountTheSame) {
+  ModelOptions options = tales_options();
+  options.dtype = "f32";
+  const MemoryPlan expected = plan_for(options);
+  options.dtype = "float32";
+  EXPECT_EQ(plan_for(options).total_bytes(), expected.total_bytes());
+  EXPECT_EQ(expected.kv_bytes_per_token, 4u * 4 * (512 + 64));
+}
+
+TEST(MemoryPlan, AnAbsurdCacheIsNotSmall) {
+  ModelOptions options = tales_options();
+  options.max_total_tokens = INT64_MAX;
+  EXPECT_EQ(plan_for(options).total_bytes(), UINT64_MAX);
+}
+
+// The flag that would fit is the one that decides, at a value that does fit.
+TEST(MemoryPlan, AdvisesTheFlagThatHelps) {
+  ModelOptions options = tales_options();
+  const uint64_t token_bytes = plan_for(options).kv_bytes_per_token;
+  EXPECT_THAT(refusal(plan_for(options), 100 * token_bytes),
+              HasSubstr("--context-length 100 would fit"));
+  options.slot_count = 16;
+  EXPECT_THAT(refusal(plan_for(options), 100 * token_bytes),
+              HasSubstr("--context-length 12 would fit"));
+  options.max_total_tokens = 1000;
+  EXPECT_THAT(refusal(plan_for(options), 100 * token_bytes),
+              HasSubstr("--max-total-tokens 100 would fit"));
+}
+
+}  // namespace
+}  // namespace foresail
