@@ -77,7 +77,7 @@ void add_inspect_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("inspect", "Show what a model is and what it needs; reads only config.json");
   command->add_option("model,-m,--model-path,--model", flags->options.model_path, "model folder")->required();
   command->add_option("--dtype", flags->options.dtype, "bf16 or f32, for the memory plan")->capture_default_str()->check(CLI::IsMember({"bf16", "f32"}));
-  command->add_option("--context-length,--max-model-len", flags->options.context_length, "tokens, for the memory plan")->check(CLI::NonNegativeNumber);
+  command->add_option("--context-length,--max-model-len", flags->options.context_length, "tokens, for the memory plan")->check(CLI::Range(int64_t{0}, INT64_MAX));
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags] {
     const Json description = describe(*flags);

@@ -36,7 +36,7 @@ void add_make_model_command(CLI::App& app) {
   for (const PresetInfo& info : preset_list()) presets += fmt::format("\n  {}: {}", info.name, info.summary);
   command->add_option("dir", flags->dir, "folder to write; must be new or empty")->required();
   command->add_option("--preset", flags->preset, presets)->required();
-  command->add_option("--layers", flags->layers, "layers; 0: the preset's")->check(CLI::NonNegativeNumber);
+  command->add_option("--layers", flags->layers, "layers; 0: the preset's")->check(CLI::Range(0, 1024));
   command->add_option("--seed", flags->seed, "seed of the weights")->capture_default_str();
   command->callback([flags] { make_model(*flags); });
 }

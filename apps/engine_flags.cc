@@ -14,12 +14,12 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       .add_option("--max-total-tokens", flags.model.options.max_total_tokens,
                   "tokens in the cache; 0: a full context per running request, at most 8")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, INT64_MAX));
   command
       .add_option("--chunked-prefill-size", engine.chunked_prefill_size,
                   "tokens of one prefill pass")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(int64_t{1}, INT64_MAX));
   command.add_flag("--disable-radix-cache", engine.disable_radix_cache,
                    "do not share the KV of common prefixes");
   command.add_option("--seed-schedule", engine.seed_schedule,

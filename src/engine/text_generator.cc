@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/commit.h"
+#include "engine/validate_request.h"
 
 namespace foresail {
 namespace {
@@ -24,18 +25,20 @@ TextGenerator::TextGenerator(LoadedModel& model, const Tokenizer* tokenizer)
   for (int64_t page = 1; page <= model.pages_per_slot(); ++page) page_table_.push_back(static_cast<int32_t>(page));
 }
 
-void TextGenerator::check_prompt(const std::vector<int32_t>& prompt, int64_t max_tokens) const {
+void TextGenerator::check(const std::vector<int32_t>& prompt, const Request& options) const {
   if (prompt.empty()) throw_error(ErrorCode::kUsage, "the prompt is empty: give at least one token");
-  for (const int32_t id : prompt)
-    if (id < 0 || id >= model_.config().vocab_size)
-      throw_error(ErrorCode::kUsage, "token id {} is outside the vocabulary of {}", id, model_.config().vocab_size);
-  if (max_tokens < 1) throw_error(ErrorCode::kUsage, "--max-tokens {} must be at least 1", max_tokens);
-  const auto needed = static_cast<int64_t>(prompt.size()) + max_tokens;
-  if (needed > model_.context_length())
+  if (options.max_tokens < 1) throw_error(ErrorCode::kUsage, "--max-tokens {} must be at least 1", options.max_tokens);
+  Request request = options;
+  request.prompt.clear();
+  request.input_ids = prompt;
+  const auto valid = validate_request(request, tokenizer_, model_.config().vocab_size);
+  if (!valid) throw_error(ErrorCode::kUsage, "{}", valid.error().message);
+  // Not as a sum: max_tokens may be any number.
+  if (options.max_tokens > model_.context_length() - static_cast<int64_t>(prompt.size()))
     throw_error(ErrorCode::kUsage,
                 "This model's maximum context length is {} tokens: {} prompt tokens and {} new ones were asked for "
                 "(lower --max-tokens{})",
-                model_.context_length(), prompt.size(), max_tokens,
+                model_.context_length(), prompt.size(), options.max_tokens,
                 model_.context_length() < model_.config().max_positions ? " or raise --context-length" : "");
 }
 
@@ -49,7 +52,7 @@ void TextGenerator::prefill(RequestState& request) {
 
 GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Request& options,
                                         const std::function<void(const Event&)>& on_token) {
-  check_prompt(prompt, options.max_tokens);
+  check(prompt, options);
   GenerationStats stats;
   stats.prompt_tokens = static_cast<int64_t>(prompt.size());
   const std::vector<int64_t>& end_ids = model_.config().eos_ids;

@@ -17,13 +17,14 @@ class TextGenerator {
   // tokenizer may be null: then events carry no text and stop strings are refused.
   TextGenerator(LoadedModel& model, const Tokenizer* tokenizer);
 
-  // Throws Error{kUsage} for a prompt that is empty, too long or holds ids outside the vocabulary.
+  // Throws Error{kUsage} for a prompt that is empty, too long or holds ids outside the vocabulary,
+  // and for sampling settings that make no sense.
   // The prompt is the first argument; that of `options` is not looked at.
   GenerationStats generate(std::vector<int32_t> prompt, const Request& options,
                            const std::function<void(const Event&)>& on_token);
 
  private:
-  void check_prompt(const std::vector<int32_t>& prompt, int64_t max_tokens) const;
+  void check(const std::vector<int32_t>& prompt, const Request& options) const;
   void prefill(RequestState& request);
 
   LoadedModel& model_;
