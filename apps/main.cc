@@ -2,6 +2,9 @@
 
 #include <cstdio>
 #include <new>
+#include <string>
+#include <string_view>
+#include <system_error>
 
 #include "apps/command.h"
 #include "apps/nearest_name.h"
@@ -23,6 +26,20 @@ const CLI::App& chosen_command(const CLI::App& app) {
   return *current;
 }
 
+// Names and values that the user typed may hold line breaks; an error is one line all the same.
+int report(std::string_view message, ErrorCode code) {
+  std::string line;
+  for (const char c : message) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F)
+      line += fmt::format("\\x{:02x}", byte);
+    else
+      line.push_back(c);
+  }
+  fmt::print(stderr, "error: {}\n", line);
+  return static_cast<int>(code);
+}
+
 int report_usage_error(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
   const CLI::App& command = chosen_command(app);
@@ -42,8 +59,7 @@ int report_usage_error(const CLI::App& app, const CLI::ParseError& error) {
     const std::string near = nearest_name(typed, known);
     if (!near.empty()) message += fmt::format(" (did you mean {}?)", near);
   }
-  fmt::print(stderr, "error: {}\n", message);
-  return static_cast<int>(ErrorCode::kUsage);
+  return report(message, ErrorCode::kUsage);
 }
 
 int run(int argc, char** argv) {
@@ -74,11 +90,11 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return report_usage_error(app, error);
   } catch (const Error& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return error.exit_status();
+    return report(error.what(), error.code());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "error: not enough memory\n");
-    return static_cast<int>(ErrorCode::kDevice);
+    return report("not enough memory", ErrorCode::kDevice);
+  } catch (const std::system_error& error) {  // a closed stdout, a full disk
+    return report(error.what(), ErrorCode::kUsage);
   }
 }
 
