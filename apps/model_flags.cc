@@ -39,7 +39,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
   command.add_option("--page-size,--block-size", options.page_size, "tokens per cache page")
       ->capture_default_str()->check(CLI::IsMember({1, 16, 32, 64}));
   command.add_option("--context-length,--max-model-len", options.context_length, "most tokens of a request; 0: the model's, at most 8192")
-      ->capture_default_str()->check(CLI::NonNegativeNumber);
+      ->capture_default_str()->check(CLI::Range(int64_t{0}, INT64_MAX));
   command.add_option("--attention-path", options.attention_path, "auto, absorbed or expanded: the form of attention in prefill")->capture_default_str();
   command.add_flag("--quiet", flags.quiet, "no start-up line");
   if (!speculative) return;
@@ -53,7 +53,12 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
 
 std::unique_ptr<LoadedModel> load_model(ModelFlags& flags) {
   flags.options.speculative.algorithm = parse_speculative_algorithm(flags.speculative_algorithm);
-  if (flags.simulate_accept_length > 0) flags.options.speculative.simulate_accept_length = flags.simulate_accept_length;
+  if (flags.simulate_accept_length != 0) {
+    // Written so that NaN is refused too.
+    if (!(flags.simulate_accept_length >= 1 && flags.simulate_accept_length <= 16))
+      throw_error(ErrorCode::kUsage, "--speculative-simulate-accept-length {} is out of range: choose 1 to 16", flags.simulate_accept_length);
+    flags.options.speculative.simulate_accept_length = flags.simulate_accept_length;
+  }
   const auto start = std::chrono::steady_clock::now();
   auto model = std::make_unique<LoadedModel>(flags.options, progress_bar());
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
