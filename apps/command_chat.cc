@@ -26,7 +26,8 @@ void chat(ChatFlags& flags) {
   const TokenPrinter printer;
   RenderInput input;
   input.add_generation_prompt = true;
-  if (!flags.system.empty()) input.messages.push_back({{"role", "system"}, {"content", flags.system}});
+  if (!flags.system.empty())
+    input.messages.push_back({{"role", "system"}, {"content", flags.system}});
   const bool prompts = isatty(STDIN_FILENO) != 0;
   if (prompts) fmt::print(stderr, "type a message; an empty line or end of input leaves\n");
   for (std::string line;;) {

@@ -22,7 +22,8 @@ std::string processor_name() {
 
 void add_env_command(CLI::App& app) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("env", "Show what this build and this machine have, for bug reports");
+  CLI::App* command =
+      app.add_subcommand("env", "Show what this build and this machine have, for bug reports");
   command->add_flag("--json", *json, "print one JSON object");
   command->callback([json] {
     const Json facts = {{"version", FORESAIL_VERSION},
@@ -37,14 +38,19 @@ void add_env_command(CLI::App& app) {
       fmt::print("{}\n", facts.dump(2));
       return;
     }
-    for (const auto& [key, value] : facts.items()) fmt::print("{:<24} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+    for (const auto& [key, value] : facts.items())
+      fmt::print("{:<24} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
   });
 }
 
-std::string version_line() { return fmt::format("foresail {} ({})", FORESAIL_VERSION, FORESAIL_COMMIT); }
+std::string version_line() {
+  return fmt::format("foresail {} ({})", FORESAIL_VERSION, FORESAIL_COMMIT);
+}
 
 void add_version_command(CLI::App& app) {
-  app.add_subcommand("version", "Print the version")->callback([] { fmt::print("{}\n", version_line()); });
+  app.add_subcommand("version", "Print the version")->callback([] {
+    fmt::print("{}\n", version_line());
+  });
 }
 
 }  // namespace foresail

@@ -28,8 +28,12 @@ struct EvalFlags {
 
 std::vector<int32_t> parse_ids(const EvalFlags& flags) {
   if (flags.input_ids.empty() == flags.input_ids_file.empty())
-    throw_error(ErrorCode::kUsage, "give the tokens either with --input-ids \"1,2,3\" or with --input-ids-file FILE");
-  const std::string text = flags.input_ids.empty() ? read_text_file(flags.input_ids_file, kMaxInputBytes, ErrorCode::kUsage) : flags.input_ids;
+    throw_error(ErrorCode::kUsage,
+                "give the tokens either with --input-ids \"1,2,3\" or with --input-ids-file FILE");
+  const std::string text =
+      flags.input_ids.empty()
+          ? read_text_file(flags.input_ids_file, kMaxInputBytes, ErrorCode::kUsage)
+          : flags.input_ids;
   std::vector<int32_t> ids;
   const char* at = text.data();
   const char* end = at + text.size();
@@ -40,7 +44,9 @@ std::vector<int32_t> parse_ids(const EvalFlags& flags) {
     }
     int32_t id = 0;
     const auto [next, error] = std::from_chars(at, end, id);
-    if (error != std::errc()) throw_error(ErrorCode::kUsage, "\"{}\" is not a token id", std::string(at, std::min(at + 12, end)));
+    if (error != std::errc())
+      throw_error(ErrorCode::kUsage, "\"{}\" is not a token id",
+                  std::string(at, std::min(at + 12, end)));
     ids.push_back(id);
     at = next;
   }
@@ -53,7 +59,8 @@ void write_tensors(const std::string& path, const std::vector<NamedTensor>& tens
     specs.push_back({tensor.name, tensor.shape, tensor.ids.empty() ? DType::kF32 : DType::kI64});
   SafetensorsWriter writer(path, specs);
   for (const NamedTensor& tensor : tensors)
-    writer.append(tensor.ids.empty() ? std::as_bytes(std::span(tensor.values)) : std::as_bytes(std::span(tensor.ids)));
+    writer.append(tensor.ids.empty() ? std::as_bytes(std::span(tensor.values))
+                                     : std::as_bytes(std::span(tensor.ids)));
   writer.close();
 }
 
@@ -72,12 +79,14 @@ void add_ids(CLI::App& command, EvalFlags& flags) {
 
 void add_logits(CLI::App& eval) {
   auto flags = eval_flags();
-  CLI::App* command = eval.add_subcommand("logits", "Write logits [T, V] and the last position's residual states as safetensors");
+  CLI::App* command = eval.add_subcommand(
+      "logits", "Write logits [T, V] and the last position's residual states as safetensors");
   add_model_flags(*command, flags->model, false);
   add_ids(*command, *flags);
   command->callback([flags] {
     const std::vector<int32_t> ids = parse_ids(*flags);
-    flags->model.options.context_length = std::max<int64_t>(flags->model.options.context_length, static_cast<int64_t>(ids.size()));
+    flags->model.options.context_length =
+        std::max<int64_t>(flags->model.options.context_length, static_cast<int64_t>(ids.size()));
     const auto model = load_model(flags->model);
     write_tensors(flags->output, evaluate_logits(*model, ids, flags->model.options.attention_path));
   });
@@ -88,21 +97,31 @@ void add_perplexity(CLI::App& eval) {
   CLI::App* command = eval.add_subcommand("perplexity", "Bits per byte and perplexity of a text");
   add_model_flags(*command, flags->model, false);
   command->add_option("--text-file", flags->text_file, "UTF-8 text")->required();
-  command->add_option("--window", flags->window, "tokens per window; windows overlap by half; 0: the context length, at most 2048")->capture_default_str();
+  command
+      ->add_option(
+          "--window", flags->window,
+          "tokens per window; windows overlap by half; 0: the context length, at most 2048")
+      ->capture_default_str();
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags] {
     const std::string text = read_text_file(flags->text_file, kMaxInputBytes, ErrorCode::kUsage);
     if (text.empty() || !is_valid_utf8(text))
-      throw_error(ErrorCode::kUsage, "{} is {}: give a text in UTF-8", flags->text_file, text.empty() ? "empty" : "not valid UTF-8");
+      throw_error(ErrorCode::kUsage, "{} is {}: give a text in UTF-8", flags->text_file,
+                  text.empty() ? "empty" : "not valid UTF-8");
     const auto tokenizer = load_tokenizer(flags->model.options.model_path);
     const auto model = load_model(flags->model);
     const Perplexity result = evaluate_perplexity(*model, *tokenizer, text, flags->window);
     if (flags->json)
-      fmt::print("{}\n", Json{{"bits_per_byte", result.bits_per_byte}, {"perplexity", result.perplexity}, {"tokens", result.token_count},
-                              {"bytes", result.byte_count}, {"window", result.window}}.dump());
+      fmt::print("{}\n", Json{{"bits_per_byte", result.bits_per_byte},
+                              {"perplexity", result.perplexity},
+                              {"tokens", result.token_count},
+                              {"bytes", result.byte_count},
+                              {"window", result.window}}
+                             .dump());
     else
-      fmt::print("{:.4f} bits per byte, perplexity {:.3f} over {} tokens ({} bytes), window {}\n", result.bits_per_byte, result.perplexity,
-                 result.token_count, result.byte_count, result.window);
+      fmt::print("{:.4f} bits per byte, perplexity {:.3f} over {} tokens ({} bytes), window {}\n",
+                 result.bits_per_byte, result.perplexity, result.token_count, result.byte_count,
+                 result.window);
   });
 }
 
@@ -114,8 +133,10 @@ std::vector<std::string> read_prompts(const std::string& path) {
     ++number;
     if (line.empty()) continue;
     const auto parsed = parse_json(line);
-    if (!parsed || !parsed->is_object() || !parsed->contains("prompt") || !(*parsed)["prompt"].is_string())
-      throw_error(ErrorCode::kUsage, "{}:{}: expected a JSON object with a text \"prompt\"", path, number);
+    if (!parsed || !parsed->is_object() || !parsed->contains("prompt") ||
+        !(*parsed)["prompt"].is_string())
+      throw_error(ErrorCode::kUsage, "{}:{}: expected a JSON object with a text \"prompt\"", path,
+                  number);
     prompts.push_back((*parsed)["prompt"].get<std::string>());
   }
   if (prompts.empty()) throw_error(ErrorCode::kUsage, "{} holds no prompts", path);
@@ -125,55 +146,79 @@ std::vector<std::string> read_prompts(const std::string& path) {
 void print_acceptance(const Acceptance& acceptance, double temperature, bool json) {
   if (json) {
     Json rates = Json::array();
-    for (int position = 0; position < acceptance.steps; ++position) rates.push_back(acceptance.rate_at(position));
-    fmt::print("{}\n", Json{{"steps", acceptance.steps}, {"temperature", temperature}, {"accept_length", acceptance.accept_length()}, {"rate_at", rates},
-                            {"prompts", acceptance.prompts}, {"output_tokens", acceptance.output_tokens}, {"verify_passes", acceptance.verify_passes},
-                            {"repeated_4gram_share", acceptance.repeated_4gram_share}}.dump());
+    for (int position = 0; position < acceptance.steps; ++position)
+      rates.push_back(acceptance.rate_at(position));
+    fmt::print("{}\n", Json{{"steps", acceptance.steps},
+                            {"temperature", temperature},
+                            {"accept_length", acceptance.accept_length()},
+                            {"rate_at", rates},
+                            {"prompts", acceptance.prompts},
+                            {"output_tokens", acceptance.output_tokens},
+                            {"verify_passes", acceptance.verify_passes},
+                            {"repeated_4gram_share", acceptance.repeated_4gram_share}}
+                           .dump());
     return;
   }
   std::string rates;
-  for (int position = 0; position < acceptance.steps; ++position) rates += fmt::format(" {:5.1f}", 100 * acceptance.rate_at(position));
-  fmt::print("{:>6} {:>6.1f} {:>8.2f}  {:<32} {:>7} {:>8.1f} %\n", acceptance.steps, temperature, acceptance.accept_length(), rates,
-             acceptance.output_tokens, 100 * acceptance.repeated_4gram_share);
+  for (int position = 0; position < acceptance.steps; ++position)
+    rates += fmt::format(" {:5.1f}", 100 * acceptance.rate_at(position));
+  fmt::print("{:>6} {:>6.1f} {:>8.2f}  {:<32} {:>7} {:>8.1f} %\n", acceptance.steps, temperature,
+             acceptance.accept_length(), rates, acceptance.output_tokens,
+             100 * acceptance.repeated_4gram_share);
 }
 
 void add_acceptance(CLI::App& eval) {
   auto flags = std::make_shared<EvalFlags>();
   auto request = std::make_shared<Request>();
   auto widths = std::make_shared<std::vector<int>>(std::vector<int>{1, 2, 3, 4, 5});
-  CLI::App* command = eval.add_subcommand("acceptance", "Accepted drafts per position over a file of prompts");
+  CLI::App* command =
+      eval.add_subcommand("acceptance", "Accepted drafts per position over a file of prompts");
   flags->model.speculative_algorithm = "MTP";
   add_model_flags(*command, flags->model, true);
   add_sampling_flags(*command, *request);
-  command->add_option("--prompts", flags->text_file, "JSON lines with a \"prompt\" each")->required();
-  command->add_option("--steps", *widths, "drafts per iteration, comma separated")->delimiter(',')->capture_default_str()->check(CLI::Range(1, 15));
+  command->add_option("--prompts", flags->text_file, "JSON lines with a \"prompt\" each")
+      ->required();
+  command->add_option("--steps", *widths, "drafts per iteration, comma separated")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 15));
   command->add_flag("--json", flags->json, "print JSON lines");
   command->callback([flags, request, widths] {
     const std::vector<std::string> prompts = read_prompts(flags->text_file);
     flags->model.options.speculative.steps = *std::max_element(widths->begin(), widths->end());
     const auto tokenizer = load_tokenizer(flags->model.options.model_path);
     const auto model = load_model(flags->model);
-    if (model->drafter() == nullptr) throw_error(ErrorCode::kUsage, "eval acceptance needs --speculative-algorithm MTP, EAGLE3 or NGRAM");
+    if (model->drafter() == nullptr)
+      throw_error(ErrorCode::kUsage,
+                  "eval acceptance needs --speculative-algorithm MTP, EAGLE3 or NGRAM");
     if (!flags->json)
-      fmt::print("{:>6} {:>6} {:>8}  {:<32} {:>7} {:>10}\n", "drafts", "T", "length", " % accepted of drafted, by position", "tokens", "4-grams");
+      fmt::print("{:>6} {:>6} {:>8}  {:<32} {:>7} {:>10}\n", "drafts", "T", "length",
+                 " % accepted of drafted, by position", "tokens", "4-grams");
     for (const int steps : *widths)
-      print_acceptance(measure_acceptance(*model, *tokenizer, prompts, *request, steps), request->sampling.temperature, flags->json);
+      print_acceptance(measure_acceptance(*model, *tokenizer, prompts, *request, steps),
+                       request->sampling.temperature, flags->json);
     if (!flags->json)
-      fmt::print("length: 1 + accepted drafts / verify passes; 4-grams: output tokens that end a 4-gram already seen in the same output\n");
+      fmt::print(
+          "length: 1 + accepted drafts / verify passes; 4-grams: output tokens that end a 4-gram "
+          "already seen in the same output\n");
   });
 }
 
 void add_drafts(CLI::App& eval) {
   auto flags = eval_flags();
-  CLI::App* command = eval.add_subcommand("drafts", "Write the drafter's logits, states and tokens for chained greedy steps");
+  CLI::App* command = eval.add_subcommand(
+      "drafts", "Write the drafter's logits, states and tokens for chained greedy steps");
   flags->model.speculative_algorithm = "MTP";
   add_model_flags(*command, flags->model, true);
   add_ids(*command, *flags);
-  command->add_option("--steps", flags->steps, "chained draft steps")->capture_default_str()->check(CLI::Range(1, 15));
+  command->add_option("--steps", flags->steps, "chained draft steps")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 15));
   command->callback([flags] {
     const std::vector<int32_t> ids = parse_ids(*flags);
     flags->model.options.speculative.steps = flags->steps;
-    flags->model.options.context_length = std::max<int64_t>(flags->model.options.context_length, static_cast<int64_t>(ids.size()) + 1);
+    flags->model.options.context_length = std::max<int64_t>(flags->model.options.context_length,
+                                                            static_cast<int64_t>(ids.size()) + 1);
     const auto model = load_model(flags->model);
     write_tensors(flags->output, evaluate_drafts(*model, ids, flags->steps));
   });

@@ -44,40 +44,60 @@ Json describe(const InspectFlags& flags) {
           {"parameters", totals.parameter_count},
           {"checkpoint_bytes", totals.size_bytes},
           {"kv_bytes_per_token", plan.kv_bytes_per_token},
-          {"memory", {{"weights_bytes", plan.weight_bytes},
-                      {"kv_bytes", plan.kv_bytes},
-                      {"context_length", plan.context_length},
-                      {"workspace_bytes", plan.workspace_bytes},
-                      {"total_bytes", plan.total_bytes()},
-                      {"available_bytes", plan.available_bytes},
-                      {"fits", plan.total_bytes() <= plan.available_bytes},
-                      {"most_kv_tokens", room / plan.kv_bytes_per_token}}}};
+          {"memory",
+           {{"weights_bytes", plan.weight_bytes},
+            {"kv_bytes", plan.kv_bytes},
+            {"context_length", plan.context_length},
+            {"workspace_bytes", plan.workspace_bytes},
+            {"total_bytes", plan.total_bytes()},
+            {"available_bytes", plan.available_bytes},
+            {"fits", plan.total_bytes() <= plan.available_bytes},
+            {"most_kv_tokens", room / plan.kv_bytes_per_token}}}};
 }
 
 void print_table(const Json& d) {
   const auto number = [&](const char* key) { return d[key].dump(); };
   fmt::print("{} ({})\n", d["architecture"].get<std::string>(), d["family"].get<std::string>());
-  fmt::print("layers        {} ({} with experts), hidden {}, heads {}, vocabulary {}\n", number("layers"), number("moe_layers"), number("hidden"), number("heads"), number("vocab"));
-  fmt::print("attention     q_lora {}, kv_lora {}, nope {}, rope {}, value {}; softmax scale {}\n", number("q_lora_rank"), number("kv_lora_rank"),
-             number("qk_nope_head_dim"), number("qk_rope_head_dim"), number("v_head_dim"), number("softmax_scale"));
-  fmt::print("experts       {} choose {}, shared {}; MTP layers {}\n", number("experts"), number("experts_per_token"), number("shared_experts"), number("mtp_layers"));
-  fmt::print("parameters    {:.3f} B, checkpoint {}{}\n", d["parameters"].get<double>() / 1e9, format_bytes(d["checkpoint_bytes"]),
-             d["quantization"].is_null() ? "" : ", stored as " + d["quantization"].get<std::string>() + " (not supported yet)");
-  fmt::print("KV            {} bytes per token, positions {}\n", number("kv_bytes_per_token"), number("max_positions"));
+  fmt::print("layers        {} ({} with experts), hidden {}, heads {}, vocabulary {}\n",
+             number("layers"), number("moe_layers"), number("hidden"), number("heads"),
+             number("vocab"));
+  fmt::print("attention     q_lora {}, kv_lora {}, nope {}, rope {}, value {}; softmax scale {}\n",
+             number("q_lora_rank"), number("kv_lora_rank"), number("qk_nope_head_dim"),
+             number("qk_rope_head_dim"), number("v_head_dim"), number("softmax_scale"));
+  fmt::print("experts       {} choose {}, shared {}; MTP layers {}\n", number("experts"),
+             number("experts_per_token"), number("shared_experts"), number("mtp_layers"));
+  fmt::print("parameters    {:.3f} B, checkpoint {}{}\n", d["parameters"].get<double>() / 1e9,
+             format_bytes(d["checkpoint_bytes"]),
+             d["quantization"].is_null()
+                 ? ""
+                 : ", stored as " + d["quantization"].get<std::string>() + " (not supported yet)");
+  fmt::print("KV            {} bytes per token, positions {}\n", number("kv_bytes_per_token"),
+             number("max_positions"));
   const Json& memory = d["memory"];
-  fmt::print("this machine  needs {} = weights {} + KV {} ({} tokens) + workspace {}; has {}: {} (at most {} tokens of KV)\n", format_bytes(memory["total_bytes"]),
-             format_bytes(memory["weights_bytes"]), format_bytes(memory["kv_bytes"]), memory["context_length"].dump(), format_bytes(memory["workspace_bytes"]),
-             format_bytes(memory["available_bytes"]), memory["fits"].get<bool>() ? "fits" : "does not fit", memory["most_kv_tokens"].dump());
+  fmt::print(
+      "this machine  needs {} = weights {} + KV {} ({} tokens) + workspace {}; has {}: {} (at most "
+      "{} tokens of KV)\n",
+      format_bytes(memory["total_bytes"]), format_bytes(memory["weights_bytes"]),
+      format_bytes(memory["kv_bytes"]), memory["context_length"].dump(),
+      format_bytes(memory["workspace_bytes"]), format_bytes(memory["available_bytes"]),
+      memory["fits"].get<bool>() ? "fits" : "does not fit", memory["most_kv_tokens"].dump());
 }
 
 }  // namespace
 
 void add_inspect_command(CLI::App& app) {
   auto flags = std::make_shared<InspectFlags>();
-  CLI::App* command = app.add_subcommand("inspect", "Show what a model is and what it needs; reads only config.json");
-  command->add_option("model,-m,--model-path,--model", flags->options.model_path, "model folder")->required();
-  command->add_option("--dtype", flags->options.dtype, "bf16 or f32, for the memory plan")->capture_default_str()->check(CLI::IsMember({"bf16", "f32"}));
-  command->add_option("--context-length,--max-model-len", flags->options.context_length, "tokens, for the memory plan")->check(CLI::Range(int64_t{0}, INT64_MAX));
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Show what a model is and what it needs; reads only config.json");
+  command->add_option("model,-m,--model-path,--model", flags->options.model_path, "model folder")
+      ->required();
+  command->add_option("--dtype", flags->options.dtype, "bf16 or f32, for the memory plan")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"bf16", "f32"}));
+  command
+      ->add_option("--context-length,--max-model-len", flags->options.context_length,
+                   "tokens, for the memory plan")
+      ->check(CLI::Range(int64_t{0}, INT64_MAX));
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags] {
     const Json description = describe(*flags);

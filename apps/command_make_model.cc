@@ -16,11 +16,13 @@ struct MakeModelFlags {
 };
 
 void make_model(const MakeModelFlags& flags) {
-  const std::optional<int64_t> layers = flags.layers > 0 ? std::optional(flags.layers) : std::nullopt;
+  const std::optional<int64_t> layers =
+      flags.layers > 0 ? std::optional(flags.layers) : std::nullopt;
   const Preset preset = make_preset(flags.preset, layers);
   const bool shows_progress = isatty(STDERR_FILENO) != 0;
   write_preset(flags.dir, preset, flags.seed, [&](uint64_t done, uint64_t total) {
-    if (shows_progress) fmt::print(stderr, "\rwriting {} of {}", format_bytes(done), format_bytes(total));
+    if (shows_progress)
+      fmt::print(stderr, "\rwriting {} of {}", format_bytes(done), format_bytes(total));
   });
   if (shows_progress) fmt::print(stderr, "\r\033[K");
   fmt::print("{}: {} with random weights (seed {}){}\n", flags.dir, flags.preset, flags.seed,
@@ -31,12 +33,15 @@ void make_model(const MakeModelFlags& flags) {
 
 void add_make_model_command(CLI::App& app) {
   auto flags = std::make_shared<MakeModelFlags>();
-  CLI::App* command = app.add_subcommand("make-model", "Write a model with random weights as a real checkpoint");
+  CLI::App* command =
+      app.add_subcommand("make-model", "Write a model with random weights as a real checkpoint");
   std::string presets = "one of:";
-  for (const PresetInfo& info : preset_list()) presets += fmt::format("\n  {}: {}", info.name, info.summary);
+  for (const PresetInfo& info : preset_list())
+    presets += fmt::format("\n  {}: {}", info.name, info.summary);
   command->add_option("dir", flags->dir, "folder to write; must be new or empty")->required();
   command->add_option("--preset", flags->preset, presets)->required();
-  command->add_option("--layers", flags->layers, "layers; 0: the preset's")->check(CLI::Range(0, 1024));
+  command->add_option("--layers", flags->layers, "layers; 0: the preset's")
+      ->check(CLI::Range(0, 1024));
   command->add_option("--seed", flags->seed, "seed of the weights")->capture_default_str();
   command->callback([flags] { make_model(*flags); });
 }

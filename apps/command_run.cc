@@ -34,14 +34,19 @@ Json stats_json(const GenerationStats& stats) {
 
 void print_stats(const GenerationStats& stats, bool speculating, bool simulated) {
   const auto later_tokens = static_cast<double>(stats.output_tokens - 1);
-  fmt::print(stderr, "prefill {} tokens in {:.3f} s ({:.1f} tok/s), decode {} tokens in {:.3f} s ({:.1f} tok/s)",
-             stats.prompt_tokens, stats.prefill_s, static_cast<double>(stats.prompt_tokens) / stats.prefill_s,
-             stats.output_tokens, stats.decode_s, stats.decode_s > 0 ? later_tokens / stats.decode_s : 0.0);
+  fmt::print(
+      stderr,
+      "prefill {} tokens in {:.3f} s ({:.1f} tok/s), decode {} tokens in {:.3f} s ({:.1f} tok/s)",
+      stats.prompt_tokens, stats.prefill_s,
+      static_cast<double>(stats.prompt_tokens) / stats.prefill_s, stats.output_tokens,
+      stats.decode_s, stats.decode_s > 0 ? later_tokens / stats.decode_s : 0.0);
   if (speculating) {
     fmt::print(stderr, ", accept length {:.2f} (1 + accepted/verify passes", stats.accept_length());
     for (size_t i = 0; i < stats.accepted_at.size(); ++i)
       fmt::print(stderr, "{} {:.0f} %", i == 0 ? "; accepted of drafted, by position" : ",",
-                 stats.drafted_at[i] == 0 ? 0.0 : 100.0 * static_cast<double>(stats.accepted_at[i]) / static_cast<double>(stats.drafted_at[i]));
+                 stats.drafted_at[i] == 0 ? 0.0
+                                          : 100.0 * static_cast<double>(stats.accepted_at[i]) /
+                                                static_cast<double>(stats.drafted_at[i]));
     fmt::print(stderr, "){}", simulated ? " SIMULATED" : "");
   }
   fmt::print(stderr, "\n");
@@ -49,8 +54,10 @@ void print_stats(const GenerationStats& stats, bool speculating, bool simulated)
 
 void run(RunFlags& flags) {
   if (flags.prompt.empty() == flags.prompt_file.empty())
-    throw_error(ErrorCode::kUsage, "give the prompt either with -p TEXT or with --prompt-file FILE");
-  if (!flags.prompt_file.empty()) flags.prompt = read_text_file(flags.prompt_file, kMaxPromptBytes, ErrorCode::kUsage);
+    throw_error(ErrorCode::kUsage,
+                "give the prompt either with -p TEXT or with --prompt-file FILE");
+  if (!flags.prompt_file.empty())
+    flags.prompt = read_text_file(flags.prompt_file, kMaxPromptBytes, ErrorCode::kUsage);
   const auto tokenizer = load_tokenizer(flags.model.options.model_path);
   const auto model = load_model(flags.model);
   const std::vector<int32_t> prompt = tokenizer->encode(flags.prompt, {.add_bos = true});
@@ -59,11 +66,12 @@ void run(RunFlags& flags) {
   std::string text;
   std::vector<int32_t> ids;
   if (flags.echo && !flags.json) fmt::print("{}", flags.prompt);
-  const GenerationStats stats = generator.generate(prompt, flags.generation, [&](const Event& event) {
-    if (event.token >= 0) ids.push_back(event.token);
-    text += event.text;
-    if (!flags.json) printer(event);
-  });
+  const GenerationStats stats =
+      generator.generate(prompt, flags.generation, [&](const Event& event) {
+        if (event.token >= 0) ids.push_back(event.token);
+        text += event.text;
+        if (!flags.json) printer(event);
+      });
   if (flags.json) {
     Json result = stats_json(stats);
     result["text"] = text;
@@ -74,7 +82,8 @@ void run(RunFlags& flags) {
     fmt::print("\n");
   }
   std::fflush(stdout);
-  if (flags.stats) print_stats(stats, model->drafter() != nullptr, flags.model.simulate_accept_length > 0);
+  if (flags.stats)
+    print_stats(stats, model->drafter() != nullptr, flags.model.simulate_accept_length > 0);
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ constexpr uint64_t kMaxTextBytes = 256ull << 20;
 struct TextFlags {
   std::string model, text, file, ids, messages, tools, template_file;
   std::vector<std::string> kwargs;
-  bool json = false, bos = false, allow_control = false, skip_special = false, generation_prompt = false;
+  bool json = false, bos = false, allow_control = false, skip_special = false,
+       generation_prompt = false;
 };
 
 std::string input_text(const TextFlags& flags) {
@@ -36,7 +37,8 @@ OrderedJson read_json(const std::string& path) {
 
 void tokenize(const TextFlags& flags) {
   const auto tokenizer = Tokenizer::load(flags.model);
-  const std::vector<int32_t> ids = tokenizer->encode(input_text(flags), {.add_bos = flags.bos, .allow_control = flags.allow_control});
+  const std::vector<int32_t> ids = tokenizer->encode(
+      input_text(flags), {.add_bos = flags.bos, .allow_control = flags.allow_control});
   if (!flags.json) {
     fmt::print("{}\n", fmt::join(ids, ","));
     return;
@@ -49,12 +51,15 @@ void tokenize(const TextFlags& flags) {
 void detokenize(const TextFlags& flags) {
   const auto tokenizer = Tokenizer::load(flags.model);
   const auto parsed = parse_json("[" + flags.ids + "]");
-  if (!parsed) throw_error(ErrorCode::kUsage, "\"{}\" is not a list of token ids like 1,2,3", flags.ids);
+  if (!parsed)
+    throw_error(ErrorCode::kUsage, "\"{}\" is not a list of token ids like 1,2,3", flags.ids);
   std::vector<int32_t> ids;
   for (const Json& id : *parsed) {
-    if (!id.is_number_integer() || id < 0 || id > INT32_MAX) throw_error(ErrorCode::kUsage, "{} is not a token id", id.dump());
+    if (!id.is_number_integer() || id < 0 || id > INT32_MAX)
+      throw_error(ErrorCode::kUsage, "{} is not a token id", id.dump());
     if (id.get<int64_t>() >= static_cast<int64_t>(tokenizer->vocab_size()))
-      throw_error(ErrorCode::kUsage, "token id {} is outside the tokenizer's {} ids", id.dump(), tokenizer->vocab_size());
+      throw_error(ErrorCode::kUsage, "token id {} is outside the tokenizer's {} ids", id.dump(),
+                  tokenizer->vocab_size());
     ids.push_back(id.get<int32_t>());
   }
   const std::string text = tokenizer->decode(ids, flags.skip_special);
@@ -64,7 +69,8 @@ void detokenize(const TextFlags& flags) {
 // key=value; the value is JSON where it parses, otherwise text.
 void add_kwarg(OrderedJson& extra, const std::string& item) {
   const size_t equals = item.find('=');
-  if (equals == 0 || equals == std::string::npos) throw_error(ErrorCode::kUsage, "--kwarg {} must look like name=value", item);
+  if (equals == 0 || equals == std::string::npos)
+    throw_error(ErrorCode::kUsage, "--kwarg {} must look like name=value", item);
   const std::string value = item.substr(equals + 1);
   const auto parsed = parse_ordered_json(value);
   extra[item.substr(0, equals)] = parsed ? *parsed : OrderedJson(value);
@@ -82,7 +88,8 @@ ChatTemplate load_template(const TextFlags& flags) {
 void render(const TextFlags& flags) {
   RenderInput input;
   input.messages = read_json(flags.messages);
-  if (input.messages.is_object() && input.messages.contains("messages")) input.messages = OrderedJson(input.messages["messages"]);
+  if (input.messages.is_object() && input.messages.contains("messages"))
+    input.messages = OrderedJson(input.messages["messages"]);
   if (!flags.tools.empty()) input.tools = read_json(flags.tools);
   input.add_generation_prompt = flags.generation_prompt;
   for (const std::string& item : flags.kwargs) add_kwarg(input.extra, item);
@@ -110,7 +117,8 @@ void add_text_commands(CLI::App& app) {
   command->add_option("-p,--text", flags->text, "the text; default: standard input");
   command->add_option("--text-file", flags->file, "read the text from a file");
   command->add_flag("--bos", flags->bos, "put the begin token first where the model asks for one");
-  command->add_flag("--allow-control", flags->allow_control, "control tokens spelled in the text become their ids");
+  command->add_flag("--allow-control", flags->allow_control,
+                    "control tokens spelled in the text become their ids");
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags] { tokenize(*flags); });
 
@@ -126,8 +134,10 @@ void add_text_commands(CLI::App& app) {
   command->add_option("--template-file", flags->template_file, "a Jinja file instead of a model");
   command->add_option("--messages", flags->messages, "JSON file with the messages")->required();
   command->add_option("--tools", flags->tools, "JSON file with the tools");
-  command->add_option("--kwarg", flags->kwargs, "further template variable, name=value, repeatable");
-  command->add_flag("--add-generation-prompt", flags->generation_prompt, "end where the assistant begins");
+  command->add_option("--kwarg", flags->kwargs,
+                      "further template variable, name=value, repeatable");
+  command->add_flag("--add-generation-prompt", flags->generation_prompt,
+                    "end where the assistant begins");
   command->add_flag("--json", flags->json, "print the prompt and its pieces as JSON");
   command->callback([flags] { render(*flags); });
 }

@@ -53,7 +53,8 @@ int report_usage_error(const CLI::App& app, const CLI::ParseError& error) {
       for (const CLI::Option* option : command.get_options())
         for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
     } else {
-      for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) known.push_back(sub->get_name());
+      for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; }))
+        known.push_back(sub->get_name());
     }
     message = fmt::format("unknown {} {}", is_flag ? "flag" : "argument", typed);
     const std::string near = nearest_name(typed, known);
@@ -63,7 +64,8 @@ int report_usage_error(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Foresail serves latent-attention (MLA) language models with speculative decoding.", "foresail");
+  CLI::App app("Foresail serves latent-attention (MLA) language models with speculative decoding.",
+               "foresail");
   app.require_subcommand(0, 1);
   app.footer(kExamples);
   app.set_version_flag("--version", version_line());
@@ -81,7 +83,8 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) fmt::print("{}", app.help());
     // A full disk must not look like success.
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw_error(ErrorCode::kUsage, "cannot write to standard output");
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      throw_error(ErrorCode::kUsage, "cannot write to standard output");
     return 0;
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
@@ -101,4 +104,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace foresail
 
-int main(int argc, char** argv) { return foresail::run(argc, argv); }
+int main(int argc, char** argv) {
+  return foresail::run(argc, argv);
+}

@@ -14,10 +14,12 @@ namespace {
 // Draws only on a terminal, and only once loading has taken long enough to be noticed.
 LoadProgress progress_bar() {
   if (isatty(STDERR_FILENO) == 0) return {};
-  return [start = std::chrono::steady_clock::now(), shown = -1](uint64_t done, uint64_t total) mutable {
+  return [start = std::chrono::steady_clock::now(), shown = -1](uint64_t done,
+                                                                uint64_t total) mutable {
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     // Optional tensors (an MTP layer) come after the total that was announced.
-    const int percent = total == 0 ? 100 : static_cast<int>(std::min<uint64_t>(100, 100 * done / total));
+    const int percent =
+        total == 0 ? 100 : static_cast<int>(std::min<uint64_t>(100, 100 * done / total));
     if (elapsed.count() < 0.7 || percent == shown) return;
     shown = percent;
     fmt::print(stderr, "\rloading [{:<40}] {:3}%", std::string(percent * 40 / 100, '#'), percent);
@@ -29,26 +31,52 @@ LoadProgress progress_bar() {
 
 void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
   ModelOptions& options = flags.options;
-  command.add_option("model,-m,--model-path,--model", options.model_path, "model folder in Hugging Face layout")->required();
-  command.add_option("--load-format", options.load_format, "auto, safetensors or dummy (random weights)")->capture_default_str();
+  command
+      .add_option("model,-m,--model-path,--model", options.model_path,
+                  "model folder in Hugging Face layout")
+      ->required();
+  command
+      .add_option("--load-format", options.load_format,
+                  "auto, safetensors or dummy (random weights)")
+      ->capture_default_str();
   command.add_option("--dtype", options.dtype, "bf16 or f32")->capture_default_str();
-  command.add_option("--kv-cache-dtype", options.kv_cache_dtype, "auto, bf16 or f32")->capture_default_str();
-  command.add_option("--device", options.device, "cpu, or ref (slow float64 oracle)")->capture_default_str();
-  command.add_option("--cpu-isa", options.cpu_isa, "auto, or one of the sets that `foresail env` lists")->capture_default_str();
-  command.add_option("--threads", options.threads, "threads; 0: all cores")->capture_default_str()->check(CLI::Range(0, 1024));
+  command.add_option("--kv-cache-dtype", options.kv_cache_dtype, "auto, bf16 or f32")
+      ->capture_default_str();
+  command.add_option("--device", options.device, "cpu, or ref (slow float64 oracle)")
+      ->capture_default_str();
+  command
+      .add_option("--cpu-isa", options.cpu_isa,
+                  "auto, or one of the sets that `foresail env` lists")
+      ->capture_default_str();
+  command.add_option("--threads", options.threads, "threads; 0: all cores")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
   command.add_option("--page-size,--block-size", options.page_size, "tokens per cache page")
-      ->capture_default_str()->check(CLI::IsMember({1, 16, 32, 64}));
-  command.add_option("--context-length,--max-model-len", options.context_length, "most tokens of a request; 0: the model's, at most 8192")
-      ->capture_default_str()->check(CLI::Range(int64_t{0}, INT64_MAX));
-  command.add_option("--attention-path", options.attention_path, "auto, absorbed or expanded: the form of attention in prefill")->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::IsMember({1, 16, 32, 64}));
+  command
+      .add_option("--context-length,--max-model-len", options.context_length,
+                  "most tokens of a request; 0: the model's, at most 8192")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, INT64_MAX));
+  command
+      .add_option("--attention-path", options.attention_path,
+                  "auto, absorbed or expanded: the form of attention in prefill")
+      ->capture_default_str();
   command.add_flag("--quiet", flags.quiet, "no start-up line");
   if (!speculative) return;
   SpeculativeOptions& spec = options.speculative;
-  command.add_option("--speculative-algorithm", flags.speculative_algorithm, "MTP (NEXTN), EAGLE3, NGRAM or NONE")->capture_default_str();
-  command.add_option("--speculative-draft-model-path", spec.draft_model_path, "folder of the EAGLE-3 head");
-  command.add_option("--speculative-num-steps", spec.steps, "drafts per iteration")->capture_default_str();
+  command
+      .add_option("--speculative-algorithm", flags.speculative_algorithm,
+                  "MTP (NEXTN), EAGLE3, NGRAM or NONE")
+      ->capture_default_str();
+  command.add_option("--speculative-draft-model-path", spec.draft_model_path,
+                     "folder of the EAGLE-3 head");
+  command.add_option("--speculative-num-steps", spec.steps, "drafts per iteration")
+      ->capture_default_str();
   command.add_option("--speculative-simulate-accept-length", flags.simulate_accept_length,
-                     "pretend this many tokens per iteration were accepted (performance runs only; output is not the model's)");
+                     "pretend this many tokens per iteration were accepted (performance runs only; "
+                     "output is not the model's)");
 }
 
 std::unique_ptr<LoadedModel> load_model(ModelFlags& flags) {
@@ -56,17 +84,24 @@ std::unique_ptr<LoadedModel> load_model(ModelFlags& flags) {
   if (flags.simulate_accept_length != 0) {
     // Written so that NaN is refused too.
     if (!(flags.simulate_accept_length >= 1 && flags.simulate_accept_length <= 16))
-      throw_error(ErrorCode::kUsage, "--speculative-simulate-accept-length {} is out of range: choose 1 to 16", flags.simulate_accept_length);
+      throw_error(ErrorCode::kUsage,
+                  "--speculative-simulate-accept-length {} is out of range: choose 1 to 16",
+                  flags.simulate_accept_length);
     flags.options.speculative.simulate_accept_length = flags.simulate_accept_length;
   }
   const auto start = std::chrono::steady_clock::now();
   auto model = std::make_unique<LoadedModel>(flags.options, progress_bar());
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   if (!flags.quiet)
-    fmt::print(stderr, "{}: {} layers, kernels {}, weights {}, KV {} for {} tokens{}, loaded in {:.2f} s\n",
-               flags.options.model_path, model->config().layer_count, model->kernels().name(), format_bytes(model->packed_bytes()),
-               format_bytes(model->memory_plan().kv_bytes), model->memory_plan().cached_tokens,
-               model->drafter() == nullptr ? "" : fmt::format(", drafter {} x{}", model->drafter()->name(), flags.options.speculative.steps),
+    fmt::print(stderr,
+               "{}: {} layers, kernels {}, weights {}, KV {} for {} tokens{}, loaded in {:.2f} s\n",
+               flags.options.model_path, model->config().layer_count, model->kernels().name(),
+               format_bytes(model->packed_bytes()), format_bytes(model->memory_plan().kv_bytes),
+               model->memory_plan().cached_tokens,
+               model->drafter() == nullptr
+                   ? ""
+                   : fmt::format(", drafter {} x{}", model->drafter()->name(),
+                                 flags.options.speculative.steps),
                elapsed.count());
   return model;
 }

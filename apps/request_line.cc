@@ -18,9 +18,8 @@ struct Wanted {
 template <typename T>
 T integer(const Json& value) {
   if (!value.is_number_integer()) throw Wanted{"an integer"};
-  const bool fits = value.is_number_unsigned()
-                        ? std::in_range<T>(value.get<uint64_t>())
-                        : std::in_range<T>(value.get<int64_t>());
+  const bool fits = value.is_number_unsigned() ? std::in_range<T>(value.get<uint64_t>())
+                                               : std::in_range<T>(value.get<int64_t>());
   if (!fits) throw Wanted{"a smaller number"};
   return value.get<T>();
 }

@@ -11,15 +11,31 @@ namespace foresail {
 inline void add_sampling_flags(CLI::App& command, Request& options) {
   SamplingParams& sampling = options.sampling;
   sampling.temperature = 0.0f;
-  command.add_option("--max-tokens,-n", options.max_tokens, "most new tokens")->capture_default_str();
-  command.add_option("--min-tokens", options.min_tokens, "no end of text before this many")->capture_default_str();
-  command.add_option("--temperature", sampling.temperature, "0: greedy")->capture_default_str()->check(CLI::Range(0.0, 100.0));
-  command.add_option("--top-k", sampling.top_k, "0: off")->capture_default_str()->check(CLI::Range(0, INT_MAX));
-  command.add_option("--top-p", sampling.top_p, "1: off")->capture_default_str()->check(CLI::Range(1e-6, 1.0));
-  command.add_option("--min-p", sampling.min_p, "0: off")->capture_default_str()->check(CLI::Range(0.0, 1.0));
-  command.add_option("--repetition-penalty", sampling.repetition_penalty, "1: off")->capture_default_str()->check(CLI::Range(1e-3, 1e3));
-  command.add_option("--presence-penalty", sampling.presence_penalty, "0: off")->capture_default_str()->check(CLI::Range(-2.0, 2.0));
-  command.add_option("--frequency-penalty", sampling.frequency_penalty, "0: off")->capture_default_str()->check(CLI::Range(-2.0, 2.0));
+  command.add_option("--max-tokens,-n", options.max_tokens, "most new tokens")
+      ->capture_default_str();
+  command.add_option("--min-tokens", options.min_tokens, "no end of text before this many")
+      ->capture_default_str();
+  command.add_option("--temperature", sampling.temperature, "0: greedy")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 100.0));
+  command.add_option("--top-k", sampling.top_k, "0: off")
+      ->capture_default_str()
+      ->check(CLI::Range(0, INT_MAX));
+  command.add_option("--top-p", sampling.top_p, "1: off")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-6, 1.0));
+  command.add_option("--min-p", sampling.min_p, "0: off")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command.add_option("--repetition-penalty", sampling.repetition_penalty, "1: off")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-3, 1e3));
+  command.add_option("--presence-penalty", sampling.presence_penalty, "0: off")
+      ->capture_default_str()
+      ->check(CLI::Range(-2.0, 2.0));
+  command.add_option("--frequency-penalty", sampling.frequency_penalty, "0: off")
+      ->capture_default_str()
+      ->check(CLI::Range(-2.0, 2.0));
   command.add_option("--logit-bias", sampling.logit_bias, "TOKEN BIAS, repeatable");
   command.add_option("--seed", sampling.seed, "random seed")->capture_default_str();
   command.add_option("--stop", options.stops, "stop string, repeatable");

@@ -1,6 +1,7 @@
 // kernel_bench [--isa NAME] [--dtype f32|bf16] [--threads N] [--filter TEXT] [--clock wall|cpu]
 // One row per kernel and shape of the mla-mid model: time, rate, share of what the machine can do.
-// Times are minima over many short runs: on a shared machine the fastest run is the undisturbed one.
+// Times are minima over many short runs: on a shared machine the fastest run is the undisturbed
+// one.
 // --clock cpu counts processor time instead: with one thread, other processes do not show.
 #include <fmt/format.h>
 #include <time.h>
@@ -128,7 +129,8 @@ class Bench {
     row(op, fmt::format("{} x [{}, {}]", rows, n_out, n_in),
         static_cast<double>(weights[0]->size_bytes()) * copies,
         2.0 * static_cast<double>(rows * n_out * n_in * copies), [&] {
-          for (const MatrixPtr& w : weights) set_->linear(x.view, *w, nullptr, 1.0f, false, out.view);
+          for (const MatrixPtr& w : weights)
+            set_->linear(x.view, *w, nullptr, 1.0f, false, out.view);
         });
   }
 
@@ -150,7 +152,9 @@ class Bench {
     std::mt19937 random(1);
     for (int64_t t = 0; t < rows; ++t)
       for (int j = 0; j < kTopK; ++j) {
-        ids.push_back(static_cast<int32_t>((random() % 5 + static_cast<uint32_t>(t) * 3 + static_cast<uint32_t>(j) * 5) % kExperts));
+        ids.push_back(static_cast<int32_t>(
+            (random() % 5 + static_cast<uint32_t>(t) * 3 + static_cast<uint32_t>(j) * 5) %
+            kExperts));
         used[static_cast<size_t>(ids.back())] = true;
       }
     const std::vector<float> weights(ids.size(), 0.2f);
@@ -159,9 +163,8 @@ class Bench {
     const Tensor out(DType::kF32, rows, kHidden);
     const double bytes = static_cast<double>(matrices[0]->size_bytes() + matrices[1]->size_bytes());
     row("experts", fmt::format("{} rows, {:.0f} distinct", rows, distinct), bytes * distinct,
-        6.0 * static_cast<double>(rows * kTopK * kHidden * kExpertInner), [&] {
-          set_->experts(x.view, experts, ids.data(), weights.data(), kTopK, out.view);
-        });
+        6.0 * static_cast<double>(rows * kTopK * kHidden * kExpertInner),
+        [&] { set_->experts(x.view, experts, ids.data(), weights.data(), kTopK, out.view); });
   }
 
   void latent(int rows, int keys) {
@@ -193,11 +196,10 @@ class Bench {
     row("expanded_attention",
         fmt::format("{} rows, {} keys{}", rows, keys, causal ? ", causal" : ""), 0.0,
         2.0 * pairs * kHeads * (kNope + kRope + kValue), [&] {
-          set_->expanded_attention(
-              q.view, kHeads, 0.1f, causal,
-              {nope.buffer.as<float>(), rope.buffer.as<float>(), value.buffer.as<float>(), keys,
-               kRope},
-              out.view, lse.view);
+          set_->expanded_attention(q.view, kHeads, 0.1f, causal,
+                                   {nope.buffer.as<float>(), rope.buffer.as<float>(),
+                                    value.buffer.as<float>(), keys, kRope},
+                                   out.view, lse.view);
         });
   }
 

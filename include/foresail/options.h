@@ -30,11 +30,11 @@ struct ModelOptions {
   // Prefill: auto, absorbed or expanded. Auto is the cheaper form where one request runs alone, and
   // absorbed in the engine: only there a request's output cannot depend on what else is running.
   std::string attention_path = "auto";
-  int threads = 0;                      // 0: all cores
-  int page_size = 64;                   // tokens
-  int64_t context_length = 0;           // tokens; 0: what the model allows, at most 8192
-  int slot_count = 1;                   // requests at once
-  int64_t max_total_tokens = 0;         // in the cache; 0: slot_count full contexts, at most 8
+  int threads = 0;               // 0: all cores
+  int page_size = 64;            // tokens
+  int64_t context_length = 0;    // tokens; 0: what the model allows, at most 8192
+  int slot_count = 1;            // requests at once
+  int64_t max_total_tokens = 0;  // in the cache; 0: slot_count full contexts, at most 8
   uint64_t seed = 0;
   SpeculativeOptions speculative;
 };

@@ -15,8 +15,10 @@ namespace foresail {
 inline AttentionPath cheaper_path(const ModelConfig& c, int64_t row_count, int64_t key_count) {
   const auto up_projection = static_cast<double>(c.kv_lora_rank * (c.nope_dim + c.value_dim));
   const double pairs = static_cast<double>(row_count) * static_cast<double>(key_count);
-  const double absorbed = pairs * static_cast<double>(2 * c.kv_lora_rank + c.rope_dim) + static_cast<double>(row_count) * up_projection;
-  const double expanded = pairs * static_cast<double>(c.nope_dim + c.rope_dim + c.value_dim) + static_cast<double>(key_count) * up_projection;
+  const double absorbed = pairs * static_cast<double>(2 * c.kv_lora_rank + c.rope_dim) +
+                          static_cast<double>(row_count) * up_projection;
+  const double expanded = pairs * static_cast<double>(c.nope_dim + c.rope_dim + c.value_dim) +
+                          static_cast<double>(key_count) * up_projection;
   return expanded < absorbed ? AttentionPath::kExpanded : AttentionPath::kAbsorbed;
 }
 

@@ -17,8 +17,8 @@ namespace foresail {
 }  // namespace foresail
 
 // FORESAIL_CHECK(a == b, "a {} b {}", a, b)
-#define FORESAIL_CHECK(condition, ...)                                                  \
-  do {                                                                                  \
-    if (!(condition)) [[unlikely]]                                                      \
+#define FORESAIL_CHECK(condition, ...)                                                    \
+  do {                                                                                    \
+    if (!(condition)) [[unlikely]]                                                        \
       ::foresail::check_failed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
   } while (false)

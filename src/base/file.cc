@@ -14,7 +14,8 @@ namespace foresail {
 
 File::File(std::filesystem::path path, ErrorCode code) : path_(std::move(path)), code_(code) {
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) throw_error(code_, "cannot open {}: {}", path_.string(), std::strerror(errno));
+  if (descriptor_ < 0)
+    throw_error(code_, "cannot open {}: {}", path_.string(), std::strerror(errno));
   struct stat info {};
   const bool is_regular = ::fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode);
   if (!is_regular) {
@@ -29,7 +30,10 @@ File::~File() {
 }
 
 File::File(File&& other) noexcept
-    : path_(std::move(other.path_)), code_(other.code_), descriptor_(other.descriptor_), size_bytes_(other.size_bytes_) {
+    : path_(std::move(other.path_)),
+      code_(other.code_),
+      descriptor_(other.descriptor_),
+      size_bytes_(other.size_bytes_) {
   other.descriptor_ = -1;
 }
 
@@ -42,7 +46,7 @@ void File::read(uint64_t offset_bytes, std::span<std::byte> out) const {
     if (got < 0) throw_error(code_, "cannot read {}: {}", path_.string(), std::strerror(errno));
     if (got == 0)
       throw_error(code_, "{} ended at byte {} while {} more were expected: the file is truncated",
-                        path_.string(), offset_bytes + done, out.size() - done);
+                  path_.string(), offset_bytes + done, out.size() - done);
     done += static_cast<size_t>(got);
   }
 }
@@ -51,7 +55,7 @@ std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes
   File file(path, code);
   if (file.size_bytes() > max_bytes)
     throw_error(code, "{} has {} bytes, more than the {} allowed for this kind of file",
-                      path.string(), file.size_bytes(), max_bytes);
+                path.string(), file.size_bytes(), max_bytes);
   std::string content(file.size_bytes(), '\0');
   file.read(0, std::as_writable_bytes(std::span(content.data(), content.size())));
   return content;
@@ -71,7 +75,8 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
   std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
   stream.write(content.data(), static_cast<std::streamsize>(content.size()));
   stream.close();
-  if (!stream) throw_error(ErrorCode::kUsage, "cannot write {}: {}", temporary.string(), std::strerror(errno));
+  if (!stream)
+    throw_error(ErrorCode::kUsage, "cannot write {}: {}", temporary.string(), std::strerror(errno));
   if (temporary == path) return;
   std::error_code error;
   std::filesystem::rename(temporary, path, error);

@@ -1,6 +1,6 @@
-// Reading files by position. Errors carry the path in the message; they are Error{kModel} unless the
-// file is an input of the user's.
-// Thread rule: a File may be read from several threads at once (pread).
+// Reading files by position. Errors carry the path in the message; they are Error{kModel} unless
+// the file is an input of the user's. Thread rule: a File may be read from several threads at once
+// (pread).
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,8 @@ class File {
 };
 
 // The whole file; refuses more than max_bytes before reading anything.
-std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes, ErrorCode code = ErrorCode::kModel);
+std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes,
+                           ErrorCode code = ErrorCode::kModel);
 
 // Where to write what shall become `path`: a temporary name beside it, or `path` itself where that
 // is a device, a pipe or a folder, since a rename would put a plain file in its place.

@@ -17,7 +17,8 @@ struct JsonLimits {
   int max_depth = 64;
 };
 
-// Refuses: more bytes or depth than the limits, a BOM, invalid UTF-8, duplicate keys, trailing text.
+// Refuses: more bytes or depth than the limits, a BOM, invalid UTF-8, duplicate keys, trailing
+// text.
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
 Result<OrderedJson> parse_ordered_json(std::string_view text, const JsonLimits& limits = {});
 

@@ -26,9 +26,12 @@ class ThreadPool {
   template <typename Body>
   void parallel_for(int64_t task_count, Body&& body) {
     using Plain = std::remove_reference_t<Body>;
-    run(task_count, [](void* context, int64_t task, int thread) {
-      (*static_cast<Plain*>(context))(task, thread);
-    }, const_cast<void*>(static_cast<const void*>(&body)));
+    run(
+        task_count,
+        [](void* context, int64_t task, int thread) {
+          (*static_cast<Plain*>(context))(task, thread);
+        },
+        const_cast<void*>(static_cast<const void*>(&body)));
   }
 
  private:

@@ -56,8 +56,8 @@ void read_dimensions(const ConfigFields& fields, const ModelConfig& target, Draf
                                           target.vocab_size));
   if (fields.integer_or("target_hidden_size", 1, kMaxDim, target.hidden_dim) != target.hidden_dim)
     fields.fail("target_hidden_size", fmt::format("the target has {}", target.hidden_dim));
-  dims.max_positions = fields.integer_or("max_position_embeddings", 1, int64_t{1} << 40,
-                                         target.max_positions);
+  dims.max_positions =
+      fields.integer_or("max_position_embeddings", 1, int64_t{1} << 40, target.max_positions);
   config.draft_vocab_size =
       fields.integer_or("draft_vocab_size", 1, dims.vocab_size, dims.vocab_size);
 }

@@ -84,9 +84,12 @@ double ModelConfig::rope_amplitude(int64_t /*context_len*/) const {
 
 void require_model_folder(const std::filesystem::path& model_dir) {
   const std::string name = model_dir.string();
-  if (!std::filesystem::exists(model_dir)) throw_model_error("{}: no such folder (`foresail make-model` writes one to try)", name);
-  if (!std::filesystem::is_directory(model_dir)) throw_model_error("{} is not a folder: give the folder that holds config.json", name);
-  if (!std::filesystem::exists(model_dir / "config.json")) throw_model_error("{} holds no config.json: it is not a model folder", name);
+  if (!std::filesystem::exists(model_dir))
+    throw_model_error("{}: no such folder (`foresail make-model` writes one to try)", name);
+  if (!std::filesystem::is_directory(model_dir))
+    throw_model_error("{} is not a folder: give the folder that holds config.json", name);
+  if (!std::filesystem::exists(model_dir / "config.json"))
+    throw_model_error("{} holds no config.json: it is not a model folder", name);
 }
 
 ModelConfig read_model_config(const std::filesystem::path& model_dir) {

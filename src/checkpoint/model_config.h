@@ -77,9 +77,9 @@ struct ModelConfig {
 
   int64_t query_dim() const { return head_count * (nope_dim + rope_dim); }
   int64_t latent_row_dim() const { return kv_lora_rank + rope_dim; }
-  double softmax_scale() const;              // with the YaRN correction squared in
+  double softmax_scale() const;                             // with the YaRN correction squared in
   std::vector<double> inv_freq(int64_t context_len) const;  // [rope_dim / 2]
-  double rope_amplitude(int64_t context_len) const;          // multiplies cos and sin
+  double rope_amplitude(int64_t context_len) const;         // multiplies cos and sin
 };
 
 // Throws Error{kModel} in words a first user understands when this can't be a model folder.

@@ -19,15 +19,20 @@ int64_t repeated_4grams(const std::vector<int32_t>& tokens) {
 }  // namespace
 
 double Acceptance::accept_length() const {
-  return verify_passes == 0 ? 1.0 : 1.0 + static_cast<double>(accepted) / static_cast<double>(verify_passes);
+  return verify_passes == 0
+             ? 1.0
+             : 1.0 + static_cast<double>(accepted) / static_cast<double>(verify_passes);
 }
 
 double Acceptance::rate_at(int position) const {
-  return drafted_at[position] == 0 ? 0.0 : static_cast<double>(accepted_at[position]) / static_cast<double>(drafted_at[position]);
+  return drafted_at[position] == 0 ? 0.0
+                                   : static_cast<double>(accepted_at[position]) /
+                                         static_cast<double>(drafted_at[position]);
 }
 
-Acceptance measure_acceptance(LoadedModel& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
-                              const Request& request, int steps) {
+Acceptance measure_acceptance(LoadedModel& model, const Tokenizer& tokenizer,
+                              const std::vector<std::string>& prompts, const Request& request,
+                              int steps) {
   Acceptance result;
   result.steps = steps;
   result.drafted_at.assign(steps, 0);
@@ -39,9 +44,10 @@ Acceptance measure_acceptance(LoadedModel& model, const Tokenizer& tokenizer, co
     one.sampling.seed += i;
     one.speculative_steps = steps;
     std::vector<int32_t> tokens;
-    const GenerationStats stats = generator.generate(tokenizer.encode(prompts[i], {.add_bos = true}), one, [&](const Event& event) {
-      if (event.token >= 0) tokens.push_back(event.token);
-    });
+    const GenerationStats stats = generator.generate(
+        tokenizer.encode(prompts[i], {.add_bos = true}), one, [&](const Event& event) {
+          if (event.token >= 0) tokens.push_back(event.token);
+        });
     ++result.prompts;
     result.output_tokens += stats.output_tokens;
     result.verify_passes += stats.verify_passes;
@@ -52,7 +58,10 @@ Acceptance measure_acceptance(LoadedModel& model, const Tokenizer& tokenizer, co
     }
     repeated += repeated_4grams(tokens);
   }
-  result.repeated_4gram_share = result.output_tokens == 0 ? 0.0 : static_cast<double>(repeated) / static_cast<double>(result.output_tokens);
+  result.repeated_4gram_share =
+      result.output_tokens == 0
+          ? 0.0
+          : static_cast<double>(repeated) / static_cast<double>(result.output_tokens);
   return result;
 }
 

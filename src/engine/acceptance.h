@@ -29,7 +29,8 @@ struct Acceptance {
 
 // `steps` drafts per iteration, at most the model's own number. Prompt i is drawn with seed
 // request.sampling.seed + i.
-Acceptance measure_acceptance(LoadedModel& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
-                              const Request& request, int steps);
+Acceptance measure_acceptance(LoadedModel& model, const Tokenizer& tokenizer,
+                              const std::vector<std::string>& prompts, const Request& request,
+                              int steps);
 
 }  // namespace foresail

@@ -13,10 +13,16 @@ Stream& Stream::operator=(Stream&& other) noexcept {
   return *this;
 }
 
-Stream::~Stream() { cancel(); }
+Stream::~Stream() {
+  cancel();
+}
 
-std::optional<Event> Stream::next() { return next_within(std::chrono::hours(24 * 365)); }
-std::optional<Event> Stream::try_next() { return next_within(std::chrono::milliseconds(0)); }
+std::optional<Event> Stream::next() {
+  return next_within(std::chrono::hours(24 * 365));
+}
+std::optional<Event> Stream::try_next() {
+  return next_within(std::chrono::milliseconds(0));
+}
 
 std::optional<Event> Stream::next_within(std::chrono::milliseconds timeout) {
   std::unique_lock lock(state_->mutex);
@@ -63,8 +69,12 @@ std::vector<SubmitResult> Engine::submit(std::vector<Request> requests) {
   return thread_->submit(std::move(requests));
 }
 
-EngineStats Engine::stats() const { return thread_->stats(); }
-void Engine::drain(std::chrono::milliseconds timeout) { thread_->drain(timeout); }
+EngineStats Engine::stats() const {
+  return thread_->stats();
+}
+void Engine::drain(std::chrono::milliseconds timeout) {
+  thread_->drain(timeout);
+}
 
 std::vector<int32_t> Engine::tokenize(const std::string& text) const {
   const Tokenizer* tokenizer = thread_->tokenizer();
@@ -76,6 +86,8 @@ std::string Engine::detokenize(const std::vector<int32_t>& ids) const {
   return tokenizer == nullptr ? std::string() : tokenizer->decode(ids, true);
 }
 
-int64_t Engine::max_total_len() const { return thread_->max_total_len(); }
+int64_t Engine::max_total_len() const {
+  return thread_->max_total_len();
+}
 
 }  // namespace foresail

@@ -63,8 +63,8 @@ RequestId EngineLoop::submit(PreparedRequest prepared, EventSink sink) {
                          .max_draft_len = request.speculative_steps.value_or(INT32_MAX)});
   FORESAIL_CHECK(id.has_value(), "a prepared request was refused: {}", id.error().message);
   Commit commit(request, model_.config().eos_ids, tokenizer_);
-  auto running = std::make_unique<Running>(
-      Running{std::move(prepared), std::move(sink), std::move(commit)});
+  auto running =
+      std::make_unique<Running>(Running{std::move(prepared), std::move(sink), std::move(commit)});
   running->tokens = running->prepared.prompt;
   running->stats.prompt_tokens = static_cast<int64_t>(running->tokens.size());
   running->submitted = Clock::now();

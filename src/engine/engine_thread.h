@@ -89,7 +89,7 @@ class EngineThread {
   std::shared_ptr<EngineInbox> inbox_ = std::make_shared<EngineInbox>();
   std::unordered_map<StreamState*, RequestId> running_;  // engine thread only
 
-  int64_t newly_ended_ = 0;                              // likewise
+  int64_t newly_ended_ = 0;  // likewise
 
   mutable std::mutex mutex_;
   EngineStats stats_;

@@ -16,7 +16,8 @@ constexpr int64_t kDefaultWindow = 2048;
 // rounded (model/pass.h): what is measured is the model.
 constexpr int64_t kChunkRows = 128;
 
-AttentionPath choose_path(const LoadedModel& model, const std::string& path, int64_t rows, int64_t keys) {
+AttentionPath choose_path(const LoadedModel& model, const std::string& path, int64_t rows,
+                          int64_t keys) {
   return forced_attention_path(path).value_or(cheaper_path(model.config(), rows, keys));
 }
 
@@ -24,9 +25,11 @@ AttentionPath choose_path(const LoadedModel& model, const std::string& path, int
 class Pass0 {
  public:
   explicit Pass0(LoadedModel& model) : model_(model) {
-    for (int64_t page = 1; page <= model.pages_per_slot(); ++page) page_table_.push_back(static_cast<int32_t>(page));
+    for (int64_t page = 1; page <= model.pages_per_slot(); ++page)
+      page_table_.push_back(static_cast<int32_t>(page));
   }
-  MlaModel::Output run(std::span<const int32_t> ids, int64_t begin, AttentionPath path, std::span<const HiddenCapture> captures = {}) {
+  MlaModel::Output run(std::span<const int32_t> ids, int64_t begin, AttentionPath path,
+                       std::span<const HiddenCapture> captures = {}) {
     const int page_size = model_.store().page_size();
     positions_.clear();
     slots_.clear();
@@ -37,8 +40,11 @@ class Pass0 {
       slots_.push_back(page_table_[position / page_size] * page_size + position % page_size);
       rows_.push_back(static_cast<int32_t>(i));
     }
-    const SequenceRows sequence{0, static_cast<int32_t>(ids.size()), static_cast<int32_t>(begin + static_cast<int64_t>(ids.size())), page_table_.data()};
-    return model_.model().forward({ids, positions_, slots_, {&sequence, 1}, rows_, captures, path}, model_.store().layers());
+    const SequenceRows sequence{0, static_cast<int32_t>(ids.size()),
+                                static_cast<int32_t>(begin + static_cast<int64_t>(ids.size())),
+                                page_table_.data()};
+    return model_.model().forward({ids, positions_, slots_, {&sequence, 1}, rows_, captures, path},
+                                  model_.store().layers());
   }
   const std::vector<int32_t>& page_table() const { return page_table_; }
 
@@ -51,7 +57,8 @@ void check_ids(const LoadedModel& model, std::span<const int32_t> ids) {
   if (ids.empty()) throw_error(ErrorCode::kUsage, "no token ids were given");
   for (const int32_t id : ids)
     if (id < 0 || id >= model.config().vocab_size)
-      throw_error(ErrorCode::kUsage, "token id {} is outside the vocabulary of {}", id, model.config().vocab_size);
+      throw_error(ErrorCode::kUsage, "token id {} is outside the vocabulary of {}", id,
+                  model.config().vocab_size);
 }
 
 // log2 of the probability of `token` under softmax(logits).
@@ -64,7 +71,8 @@ double log2_probability(std::span<const float> logits, int32_t token) {
 
 }  // namespace
 
-std::vector<NamedTensor> evaluate_logits(LoadedModel& model, std::span<const int32_t> ids, const std::string& path) {
+std::vector<NamedTensor> evaluate_logits(LoadedModel& model, std::span<const int32_t> ids,
+                                         const std::string& path) {
   check_ids(model, ids);
   const ModelConfig& config = model.config();
   const auto token_count = static_cast<int64_t>(ids.size());
@@ -78,24 +86,31 @@ std::vector<NamedTensor> evaluate_logits(LoadedModel& model, std::span<const int
     const bool is_last = begin + rows == token_count;
     for (int layer = 0; is_last && layer <= layer_count; ++layer) {
       states.emplace_back(rows * config.hidden_dim);
-      captures.push_back({layer == layer_count ? HiddenCapture::kAfterFinalNorm : layer, {states.back().data(), DType::kF32, rows, config.hidden_dim, config.hidden_dim}});
+      captures.push_back(
+          {layer == layer_count ? HiddenCapture::kAfterFinalNorm : layer,
+           {states.back().data(), DType::kF32, rows, config.hidden_dim, config.hidden_dim}});
     }
-    const MlaModel::Output output = pass.run(ids.subspan(begin, rows), begin, choose_path(model, path, rows, begin + rows), captures);
+    const MlaModel::Output output = pass.run(
+        ids.subspan(begin, rows), begin, choose_path(model, path, rows, begin + rows), captures);
     const auto* logits = static_cast<const float*>(output.logits.data);
     result[0].values.insert(result[0].values.end(), logits, logits + rows * config.vocab_size);
     for (size_t layer = 0; layer < states.size(); ++layer)
-      result.push_back({"hidden." + std::to_string(layer), {config.hidden_dim},
-                        {states[layer].end() - config.hidden_dim, states[layer].end()}, {}});
+      result.push_back({"hidden." + std::to_string(layer),
+                        {config.hidden_dim},
+                        {states[layer].end() - config.hidden_dim, states[layer].end()},
+                        {}});
   }
   return result;
 }
 
-Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer, const std::string& text, int64_t window) {
+Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer,
+                               const std::string& text, int64_t window) {
   const std::vector<int32_t> ids = tokenizer.encode(text, {.add_bos = true});
   check_ids(model, ids);
   if (window == 0) window = std::min(kDefaultWindow, model.context_length());
   if (window < 2 || window > model.context_length())
-    throw_error(ErrorCode::kUsage, "--window {} must lie between 2 and the context length {}", window, model.context_length());
+    throw_error(ErrorCode::kUsage, "--window {} must lie between 2 and the context length {}",
+                window, model.context_length());
   Perplexity result{.window = window};
   double bits = 0.0;
   const auto total = static_cast<int64_t>(ids.size());
@@ -105,7 +120,8 @@ Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer, c
     const int64_t end = std::min(total, begin + window);
     for (int64_t at = begin; at < end; at += kChunkRows) {
       const int64_t rows = std::min(kChunkRows, end - at);
-      const MlaModel::Output output = pass.run(std::span(ids).subspan(at, rows), at - begin, choose_path(model, "auto", rows, at + rows - begin));
+      const MlaModel::Output output = pass.run(std::span(ids).subspan(at, rows), at - begin,
+                                               choose_path(model, "auto", rows, at + rows - begin));
       for (int64_t row = 0; row < rows; ++row) {
         const int64_t predicted = at + row + 1;
         if (predicted < scored_until || predicted >= end) continue;
@@ -117,16 +133,21 @@ Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer, c
     }
     scored_until = std::max(scored_until, end);
   }
-  result.bits_per_byte = result.byte_count == 0 ? 0.0 : bits / static_cast<double>(result.byte_count);
-  result.perplexity = result.token_count == 0 ? 1.0 : std::exp2(bits / static_cast<double>(result.token_count));
+  result.bits_per_byte =
+      result.byte_count == 0 ? 0.0 : bits / static_cast<double>(result.byte_count);
+  result.perplexity =
+      result.token_count == 0 ? 1.0 : std::exp2(bits / static_cast<double>(result.token_count));
   return result;
 }
 
-std::vector<NamedTensor> evaluate_drafts(LoadedModel& model, std::span<const int32_t> ids, int steps) {
+std::vector<NamedTensor> evaluate_drafts(LoadedModel& model, std::span<const int32_t> ids,
+                                         int steps) {
   check_ids(model, ids);
   auto* drafter = dynamic_cast<HeadDrafter*>(model.drafter());
-  if (drafter == nullptr) throw_error(ErrorCode::kUsage, "eval drafts needs --speculative-algorithm MTP or EAGLE3");
-  NamedTensor logits{"draft_logits", {steps, 0}, {}, {}}, states{"draft_state", {steps, 0}, {}, {}}, drafts{"drafts", {steps}, {}, {}};
+  if (drafter == nullptr)
+    throw_error(ErrorCode::kUsage, "eval drafts needs --speculative-algorithm MTP or EAGLE3");
+  NamedTensor logits{"draft_logits", {steps, 0}, {}, {}}, states{"draft_state", {steps, 0}, {}, {}},
+      drafts{"drafts", {steps}, {}, {}};
   drafter->observe([&](const HeadDrafter::Proposal& proposal, std::span<const float> row) {
     logits.values.insert(logits.values.end(), row.begin(), row.end());
     states.values.insert(states.values.end(), proposal.state.begin(), proposal.state.end());

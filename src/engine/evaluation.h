@@ -20,7 +20,8 @@ struct NamedTensor {
 
 // "logits" f32 [T, V] and "hidden.{l}" f32 [H]: the last position's residual stream entering layer
 // l; the last index is after the final norm. path: auto, absorbed or expanded.
-std::vector<NamedTensor> evaluate_logits(LoadedModel& model, std::span<const int32_t> ids, const std::string& path);
+std::vector<NamedTensor> evaluate_logits(LoadedModel& model, std::span<const int32_t> ids,
+                                         const std::string& path);
 
 struct Perplexity {
   double bits_per_byte = 0.0;
@@ -31,10 +32,12 @@ struct Perplexity {
 };
 // Windows overlap by half and only the second half of each is scored (the first window whole), so a
 // token is predicted from at least window / 2 others where the text allows.
-Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer, const std::string& text, int64_t window);
+Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer,
+                               const std::string& text, int64_t window);
 
 // `steps` chained greedy drafts after `ids` and the target's own next token: "draft_logits"
 // [steps, V_draft], "draft_state" [steps, H], "drafts" [steps] as target ids, "next" [1].
-std::vector<NamedTensor> evaluate_drafts(LoadedModel& model, std::span<const int32_t> ids, int steps);
+std::vector<NamedTensor> evaluate_drafts(LoadedModel& model, std::span<const int32_t> ids,
+                                         int steps);
 
 }  // namespace foresail

@@ -14,13 +14,17 @@ constexpr int64_t kChunkRows = 2048;  // as in generation
 
 // Parameters of the matrices around attention in one layer, as the absorbed form reads them.
 double attention_parameters(const ModelConfig& c) {
-  const double query = c.q_lora_rank == 0 ? static_cast<double>(c.hidden_dim * c.query_dim())
-                                          : static_cast<double>(c.q_lora_rank * (c.hidden_dim + c.query_dim()));
-  return query + static_cast<double>(c.hidden_dim * c.latent_row_dim() + c.head_count * c.kv_lora_rank * (c.nope_dim + c.value_dim) +
+  const double query = c.q_lora_rank == 0
+                           ? static_cast<double>(c.hidden_dim * c.query_dim())
+                           : static_cast<double>(c.q_lora_rank * (c.hidden_dim + c.query_dim()));
+  return query + static_cast<double>(c.hidden_dim * c.latent_row_dim() +
+                                     c.head_count * c.kv_lora_rank * (c.nope_dim + c.value_dim) +
                                      c.head_count * c.value_dim * c.hidden_dim);
 }
 
-double expert_parameters(const ModelConfig& c) { return 3.0 * static_cast<double>(c.hidden_dim * c.moe.inner_dim); }
+double expert_parameters(const ModelConfig& c) {
+  return 3.0 * static_cast<double>(c.hidden_dim * c.moe.inner_dim);
+}
 
 }  // namespace
 
@@ -33,28 +37,38 @@ double pass_weight_bytes(const ModelConfig& c, int64_t rows, int64_t bytes_per_e
       continue;
     }
     const auto experts = static_cast<double>(c.moe.expert_count);
-    const double distinct = experts * (1.0 - std::pow(1.0 - static_cast<double>(c.moe.top_k) / experts, static_cast<double>(rows)));
-    parameters += experts * static_cast<double>(c.hidden_dim) + (distinct + static_cast<double>(c.moe.shared_expert_count)) * expert_parameters(c);
+    const double distinct =
+        experts * (1.0 - std::pow(1.0 - static_cast<double>(c.moe.top_k) / experts,
+                                  static_cast<double>(rows)));
+    parameters +=
+        experts * static_cast<double>(c.hidden_dim) +
+        (distinct + static_cast<double>(c.moe.shared_expert_count)) * expert_parameters(c);
   }
   return parameters * static_cast<double>(bytes_per_element);
 }
 
-double pass_operations(const ModelConfig& c, int64_t rows, int64_t depth, int64_t logit_rows, AttentionPath path) {
+double pass_operations(const ModelConfig& c, int64_t rows, int64_t depth, int64_t logit_rows,
+                       AttentionPath path) {
   double per_row = 0.0;
   for (const bool is_moe : c.layer_is_moe) {
     per_row += attention_parameters(c);
-    per_row += is_moe ? static_cast<double>(c.moe.top_k + c.moe.shared_expert_count) * expert_parameters(c)
-                      : 3.0 * static_cast<double>(c.hidden_dim * c.intermediate_dim);
+    per_row +=
+        is_moe ? static_cast<double>(c.moe.top_k + c.moe.shared_expert_count) * expert_parameters(c)
+               : 3.0 * static_cast<double>(c.hidden_dim * c.intermediate_dim);
   }
-  const double pairs = static_cast<double>(rows) * static_cast<double>(depth) + 0.5 * static_cast<double>(rows) * static_cast<double>(rows + 1);
-  const double per_pair = path == AttentionPath::kAbsorbed ? static_cast<double>(2 * c.kv_lora_rank + c.rope_dim)
-                                                           : static_cast<double>(c.nope_dim + c.rope_dim + c.value_dim);
-  return 2.0 * (per_row * static_cast<double>(rows) + pairs * per_pair * static_cast<double>(c.head_count * c.layer_count) +
+  const double pairs = static_cast<double>(rows) * static_cast<double>(depth) +
+                       0.5 * static_cast<double>(rows) * static_cast<double>(rows + 1);
+  const double per_pair = path == AttentionPath::kAbsorbed
+                              ? static_cast<double>(2 * c.kv_lora_rank + c.rope_dim)
+                              : static_cast<double>(c.nope_dim + c.rope_dim + c.value_dim);
+  return 2.0 * (per_row * static_cast<double>(rows) +
+                pairs * per_pair * static_cast<double>(c.head_count * c.layer_count) +
                 static_cast<double>(logit_rows) * static_cast<double>(c.vocab_size * c.hidden_dim));
 }
 
 LatencyBench::LatencyBench(LoadedModel& model, uint64_t seed) : model_(model), seed_(seed) {
-  for (int64_t page = 1; page <= model.pages_per_slot(); ++page) page_table_.push_back(static_cast<int32_t>(page));
+  for (int64_t page = 1; page <= model.pages_per_slot(); ++page)
+    page_table_.push_back(static_cast<int32_t>(page));
 }
 
 void LatencyBench::pass(int64_t rows, int64_t depth, bool is_prefill, uint64_t draw) {
@@ -64,15 +78,20 @@ void LatencyBench::pass(int64_t rows, int64_t depth, bool is_prefill, uint64_t d
     std::vector<int32_t> tokens, positions, slots, logit_rows;
     for (int64_t i = 0; i < count; ++i) {
       const auto position = static_cast<int32_t>(depth + begin + i);
-      tokens.push_back(static_cast<int32_t>(random_bits(seed_ + draw, position, RandomPurpose::kShuffle) % model_.config().vocab_size));
+      tokens.push_back(
+          static_cast<int32_t>(random_bits(seed_ + draw, position, RandomPurpose::kShuffle) %
+                               model_.config().vocab_size));
       positions.push_back(position);
       slots.push_back(page_table_[position / page_size] * page_size + position % page_size);
       if (!is_prefill || begin + i + 1 == rows) logit_rows.push_back(static_cast<int32_t>(i));
     }
     const int64_t kv_end = depth + begin + count;
-    const SequenceRows sequence{0, static_cast<int32_t>(count), static_cast<int32_t>(kv_end), page_table_.data()};
-    const AttentionPath path = is_prefill ? cheaper_path(model_.config(), count, kv_end) : AttentionPath::kAbsorbed;
-    model_.model().forward({tokens, positions, slots, {&sequence, 1}, logit_rows, {}, path}, model_.store().layers());
+    const SequenceRows sequence{0, static_cast<int32_t>(count), static_cast<int32_t>(kv_end),
+                                page_table_.data()};
+    const AttentionPath path =
+        is_prefill ? cheaper_path(model_.config(), count, kv_end) : AttentionPath::kAbsorbed;
+    model_.model().forward({tokens, positions, slots, {&sequence, 1}, logit_rows, {}, path},
+                           model_.store().layers());
   }
 }
 
@@ -82,15 +101,24 @@ PassTime LatencyBench::time_pass(int64_t rows, int64_t depth, bool is_prefill, i
   for (int run = 1; run <= runs; ++run) {
     const auto start = std::chrono::steady_clock::now();
     pass(rows, depth, is_prefill, run);
-    times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    times.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   std::sort(times.begin(), times.end());
   const ModelConfig& config = model_.config();
   const int64_t element_bytes = model_.kernels().act_dtype() == DType::kF32 ? 4 : 2;
-  PassTime result{.rows = rows, .depth = depth, .median_s = times[times.size() / 2], .fastest_s = times[0], .runs = runs};
-  const double kv_row_bytes = static_cast<double>(config.latent_row_dim() * static_cast<int64_t>(size_bytes(model_.store().layers()[0].dtype)));
-  result.bytes = pass_weight_bytes(config, rows, element_bytes) + static_cast<double>(depth + rows) * kv_row_bytes * static_cast<double>(config.layer_count);
-  const AttentionPath path = is_prefill ? cheaper_path(config, rows, depth + rows) : AttentionPath::kAbsorbed;
+  PassTime result{.rows = rows,
+                  .depth = depth,
+                  .median_s = times[times.size() / 2],
+                  .fastest_s = times[0],
+                  .runs = runs};
+  const double kv_row_bytes = static_cast<double>(
+      config.latent_row_dim() * static_cast<int64_t>(size_bytes(model_.store().layers()[0].dtype)));
+  result.bytes =
+      pass_weight_bytes(config, rows, element_bytes) +
+      static_cast<double>(depth + rows) * kv_row_bytes * static_cast<double>(config.layer_count);
+  const AttentionPath path =
+      is_prefill ? cheaper_path(config, rows, depth + rows) : AttentionPath::kAbsorbed;
   result.operations = pass_operations(config, rows, depth, is_prefill ? 1 : rows, path);
   return result;
 }

@@ -18,10 +18,11 @@ struct PassTime {
   double operations = 0.0;  // multiply-adds count as two
 };
 
-// Matrix weights that a pass of `rows` rows reads, each distinct expert once: E (1 - (1 - k/E)^rows)
-// experts a layer in expectation, for routing that is uniform.
+// Matrix weights that a pass of `rows` rows reads, each distinct expert once: E (1 - (1 -
+// k/E)^rows) experts a layer in expectation, for routing that is uniform.
 double pass_weight_bytes(const ModelConfig& config, int64_t rows, int64_t bytes_per_element);
-double pass_operations(const ModelConfig& config, int64_t rows, int64_t depth, int64_t logit_rows, AttentionPath path);
+double pass_operations(const ModelConfig& config, int64_t rows, int64_t depth, int64_t logit_rows,
+                       AttentionPath path);
 
 class LatencyBench {
  public:

@@ -26,7 +26,8 @@ DType parse_dtype(const std::string& flag, const std::string& name) {
   throw_error(ErrorCode::kUsage, "{} {} is unknown: choose bf16 or f32", flag, name);
 }
 
-std::unique_ptr<KernelSet> create_kernels(const ModelOptions& options, DType dtype, ThreadPool& threads) {
+std::unique_ptr<KernelSet> create_kernels(const ModelOptions& options, DType dtype,
+                                          ThreadPool& threads) {
   if (options.device == "ref") return create_ref_kernels(dtype);
   if (options.device != "cpu")
     throw_error(ErrorCode::kUsage, "--device {} is unknown: choose cpu or ref", options.device);
@@ -37,31 +38,40 @@ std::unique_ptr<KernelSet> create_kernels(const ModelOptions& options, DType dty
 
 SpeculativeAlgorithm parse_speculative_algorithm(const std::string& name) {
   std::string upper = name;
-  std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
+  std::transform(upper.begin(), upper.end(), upper.begin(),
+                 [](unsigned char c) { return std::toupper(c); });
   if (upper == "NONE" || upper.empty()) return SpeculativeAlgorithm::kNone;
   if (upper == "MTP" || upper == "NEXTN") return SpeculativeAlgorithm::kMtp;
   if (upper == "EAGLE3") return SpeculativeAlgorithm::kEagle3;
   if (upper == "NGRAM") return SpeculativeAlgorithm::kNgram;
-  throw_error(ErrorCode::kUsage, "--speculative-algorithm {} is unknown: choose MTP (alias NEXTN), EAGLE3, NGRAM or NONE", name);
+  throw_error(
+      ErrorCode::kUsage,
+      "--speculative-algorithm {} is unknown: choose MTP (alias NEXTN), EAGLE3, NGRAM or NONE",
+      name);
 }
 
 std::optional<AttentionPath> forced_attention_path(const std::string& name) {
   if (name == "auto") return std::nullopt;
   if (name == "absorbed") return AttentionPath::kAbsorbed;
   if (name == "expanded") return AttentionPath::kExpanded;
-  throw_error(ErrorCode::kUsage, "--attention-path {} is unknown: choose auto, absorbed or expanded", name);
+  throw_error(ErrorCode::kUsage,
+              "--attention-path {} is unknown: choose auto, absorbed or expanded", name);
 }
 
-LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress) : options_(std::move(options)) {
+LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress)
+    : options_(std::move(options)) {
   const ModelConfig config = read_model_config(options_.model_path);
   const DType dtype = parse_dtype("--dtype", options_.dtype);
-  const DType cache_dtype =
-      options_.kv_cache_dtype == "auto" ? dtype : parse_dtype("--kv-cache-dtype", options_.kv_cache_dtype);
+  const DType cache_dtype = options_.kv_cache_dtype == "auto"
+                                ? dtype
+                                : parse_dtype("--kv-cache-dtype", options_.kv_cache_dtype);
   const bool wants_mtp = options_.speculative.algorithm == SpeculativeAlgorithm::kMtp;
   if (options_.context_length > config.max_positions)
-    throw_error(ErrorCode::kUsage, "--context-length {} exceeds the model's {} positions", options_.context_length, config.max_positions);
+    throw_error(ErrorCode::kUsage, "--context-length {} exceeds the model's {} positions",
+                options_.context_length, config.max_positions);
   if (options_.speculative.steps < 0 || options_.speculative.steps > 15)
-    throw_error(ErrorCode::kUsage, "--speculative-num-steps {} is out of range: choose 0 to 15", options_.speculative.steps);
+    throw_error(ErrorCode::kUsage, "--speculative-num-steps {} is out of range: choose 0 to 15",
+                options_.speculative.steps);
   plan_ = plan_memory(config, options_, wants_mtp);
   require_fits(plan_);
 
@@ -74,7 +84,8 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress) : options_
   else if (options_.load_format == "auto" || options_.load_format == "safetensors")
     source = open_checkpoint(options_.model_path, config);
   else
-    throw_error(ErrorCode::kUsage, "--load-format {} is unknown: choose auto, safetensors or dummy", options_.load_format);
+    throw_error(ErrorCode::kUsage, "--load-format {} is unknown: choose auto, safetensors or dummy",
+                options_.load_format);
 
   // What is in flight may be three chains past the committed length (Capacity::lookahead).
   const int64_t margin = 3 * (options_.speculative.steps + 1);
@@ -85,7 +96,8 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress) : options_
   // A single request at full length, its margin included, fits unless the cache was made smaller.
   if (options_.max_total_tokens == 0) page_count_ = std::max(page_count_, 1 + pages_per_slot_);
   store_ = std::make_unique<LatentStore>(config.layer_count, page_count_, options_.page_size,
-                                         static_cast<int>(config.kv_lora_rank), static_cast<int>(config.rope_dim), cache_dtype);
+                                         static_cast<int>(config.kv_lora_rank),
+                                         static_cast<int>(config.rope_dim), cache_dtype);
   load_drafter(loader, cache_dtype);
   source->finish();
   packed_bytes_ = loader.packed_bytes();
@@ -103,8 +115,8 @@ void LoadedModel::use_drafter(std::unique_ptr<Drafter> drafter) {
 void LoadedModel::load_drafter(WeightLoader& loader, DType cache_dtype) {
   const SpeculativeOptions& speculative = options_.speculative;
   const auto make = [&](std::string name, std::unique_ptr<DraftHead> head) {
-    drafter_ = std::make_unique<HeadDrafter>(std::move(name), std::move(head), options_.slot_count, page_count_,
-                                             options_.page_size, cache_dtype);
+    drafter_ = std::make_unique<HeadDrafter>(std::move(name), std::move(head), options_.slot_count,
+                                             page_count_, options_.page_size, cache_dtype);
   };
   switch (speculative.algorithm) {
     case SpeculativeAlgorithm::kNone:
@@ -114,13 +126,16 @@ void LoadedModel::load_drafter(WeightLoader& loader, DType cache_dtype) {
       return;
     case SpeculativeAlgorithm::kMtp:
       if (!MtpHead::present(config(), loader))
-        throw_error(ErrorCode::kUsage, "--speculative-algorithm MTP: {} holds no MTP layer (no model.layers.{}.eh_proj.weight)",
+        throw_error(ErrorCode::kUsage,
+                    "--speculative-algorithm MTP: {} holds no MTP layer (no "
+                    "model.layers.{}.eh_proj.weight)",
                     options_.model_path, config().layer_count);
       make("mtp", std::make_unique<MtpHead>(*model_, loader, 0));
       return;
     case SpeculativeAlgorithm::kEagle3: {
       if (speculative.draft_model_path.empty())
-        throw_error(ErrorCode::kUsage, "--speculative-algorithm EAGLE3 needs --speculative-draft-model-path DIR");
+        throw_error(ErrorCode::kUsage,
+                    "--speculative-algorithm EAGLE3 needs --speculative-draft-model-path DIR");
       const DraftConfig draft = read_draft_config(speculative.draft_model_path, config());
       const auto source = open_draft_checkpoint(speculative.draft_model_path);
       WeightLoader draft_loader(*source, *kernels_);

@@ -17,13 +17,17 @@ constexpr uint64_t kWorkspaceBytes = 256ull << 20;
 constexpr int64_t kDefaultContext = 8192;
 constexpr int kDefaultContexts = 8;
 
-uint64_t element_bytes(const std::string& dtype) { return dtype == "f32" || dtype == "float32" ? 4 : 2; }
+uint64_t element_bytes(const std::string& dtype) {
+  return dtype == "f32" || dtype == "float32" ? 4 : 2;
+}
 
 }  // namespace
 
 std::string format_bytes(uint64_t size_bytes) {
-  if (size_bytes >= 1ull << 30) return fmt::format("{:.2f} GiB", static_cast<double>(size_bytes) / (1ull << 30));
-  if (size_bytes >= 1ull << 20) return fmt::format("{:.1f} MiB", static_cast<double>(size_bytes) / (1ull << 20));
+  if (size_bytes >= 1ull << 30)
+    return fmt::format("{:.2f} GiB", static_cast<double>(size_bytes) / (1ull << 30));
+  if (size_bytes >= 1ull << 20)
+    return fmt::format("{:.1f} MiB", static_cast<double>(size_bytes) / (1ull << 20));
   return fmt::format("{:.1f} KiB", static_cast<double>(size_bytes) / 1024);
 }
 
@@ -47,7 +51,8 @@ uint64_t available_memory_bytes() {
 MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, bool with_mtp) {
   MemoryPlan plan;
   const auto add_weights = [&](uint64_t elements) {
-    plan.weight_bytes = saturating_add(plan.weight_bytes, saturating_mul(elements, element_bytes(options.dtype)));
+    plan.weight_bytes =
+        saturating_add(plan.weight_bytes, saturating_mul(elements, element_bytes(options.dtype)));
   };
   for (const TensorSpec& spec : all_tensors(config, with_mtp ? config.mtp_layer_count : 0)) {
     add_weights(spec.element_count());
@@ -55,11 +60,16 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
     if (spec.name.ends_with("kv_b_proj.weight"))
       add_weights(spec.element_count() / (config.nope_dim + config.value_dim) * config.nope_dim);
   }
-  if (config.tied_embeddings) add_weights(static_cast<uint64_t>(config.vocab_size * config.hidden_dim));
-  plan.context_length = options.context_length > 0 ? options.context_length : std::min(config.max_positions, kDefaultContext);
-  const std::string kv_dtype = options.kv_cache_dtype == "auto" ? options.dtype : options.kv_cache_dtype;
+  if (config.tied_embeddings)
+    add_weights(static_cast<uint64_t>(config.vocab_size * config.hidden_dim));
+  plan.context_length = options.context_length > 0
+                            ? options.context_length
+                            : std::min(config.max_positions, kDefaultContext);
+  const std::string kv_dtype =
+      options.kv_cache_dtype == "auto" ? options.dtype : options.kv_cache_dtype;
   const int64_t cached_layers = config.layer_count + (with_mtp ? config.mtp_layer_count : 0);
-  plan.kv_bytes_per_token = static_cast<uint64_t>(cached_layers * config.latent_row_dim()) * element_bytes(kv_dtype);
+  plan.kv_bytes_per_token =
+      static_cast<uint64_t>(cached_layers * config.latent_row_dim()) * element_bytes(kv_dtype);
   if (options.max_total_tokens > 0) {
     plan.size_flag = "--max-total-tokens";
     plan.cached_tokens = options.max_total_tokens;
@@ -68,7 +78,8 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
     plan.tokens_per_flag = std::min(options.slot_count, kDefaultContexts);
     plan.cached_tokens = plan.context_length * plan.tokens_per_flag;
   }
-  plan.kv_bytes = saturating_mul(plan.kv_bytes_per_token, static_cast<uint64_t>(plan.cached_tokens));
+  plan.kv_bytes =
+      saturating_mul(plan.kv_bytes_per_token, static_cast<uint64_t>(plan.cached_tokens));
   plan.workspace_bytes = kWorkspaceBytes;
   plan.available_bytes = available_memory_bytes();
   return plan;
@@ -80,12 +91,14 @@ void require_fits(const MemoryPlan& plan) {
   const uint64_t unit_bytes = plan.kv_bytes_per_token * static_cast<uint64_t>(plan.tokens_per_flag);
   std::string advice = "choose a smaller model or --dtype bf16";
   if (fixed < plan.available_bytes && unit_bytes < plan.available_bytes - fixed)
-    advice = fmt::format("{} {} would fit", plan.size_flag, (plan.available_bytes - fixed) / unit_bytes);
+    advice =
+        fmt::format("{} {} would fit", plan.size_flag, (plan.available_bytes - fixed) / unit_bytes);
   throw_error(ErrorCode::kDevice,
-              "not enough memory: need {} = weights {} + KV {} ({} tokens x {} bytes) + workspace {}, have {}: {}",
-              format_bytes(plan.total_bytes()), format_bytes(plan.weight_bytes), format_bytes(plan.kv_bytes),
-              plan.cached_tokens, plan.kv_bytes_per_token, format_bytes(plan.workspace_bytes),
-              format_bytes(plan.available_bytes), advice);
+              "not enough memory: need {} = weights {} + KV {} ({} tokens x {} bytes) + workspace "
+              "{}, have {}: {}",
+              format_bytes(plan.total_bytes()), format_bytes(plan.weight_bytes),
+              format_bytes(plan.kv_bytes), plan.cached_tokens, plan.kv_bytes_per_token,
+              format_bytes(plan.workspace_bytes), format_bytes(plan.available_bytes), advice);
 }
 
 }  // namespace foresail

@@ -12,8 +12,8 @@
 namespace foresail {
 
 struct MemoryPlan {
-  uint64_t weight_bytes = 0;   // packed, embeddings included
-  uint64_t kv_bytes = 0;       // for cached_tokens
+  uint64_t weight_bytes = 0;  // packed, embeddings included
+  uint64_t kv_bytes = 0;      // for cached_tokens
   uint64_t workspace_bytes = 0;
   uint64_t available_bytes = 0;
   int64_t context_length = 0;  // tokens of one request

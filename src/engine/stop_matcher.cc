@@ -19,7 +19,8 @@ std::string StopMatcher::push(const std::string& text) {
   }
   size_t keep = 0;
   for (const std::string& stop : stops_) {
-    for (size_t length = std::min(stop.empty() ? 0 : stop.size() - 1, held_.size()); length > keep; --length) {
+    for (size_t length = std::min(stop.empty() ? 0 : stop.size() - 1, held_.size()); length > keep;
+         --length) {
       if (held_.compare(held_.size() - length, length, stop, 0, length) == 0) {
         keep = length;
         break;
@@ -31,6 +32,8 @@ std::string StopMatcher::push(const std::string& text) {
   return certain;
 }
 
-std::string StopMatcher::flush() { return std::exchange(held_, {}); }
+std::string StopMatcher::flush() {
+  return std::exchange(held_, {});
+}
 
 }  // namespace foresail

@@ -22,12 +22,15 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 TextGenerator::TextGenerator(LoadedModel& model, const Tokenizer* tokenizer)
     : model_(model), tokenizer_(tokenizer) {
-  for (int64_t page = 1; page <= model.pages_per_slot(); ++page) page_table_.push_back(static_cast<int32_t>(page));
+  for (int64_t page = 1; page <= model.pages_per_slot(); ++page)
+    page_table_.push_back(static_cast<int32_t>(page));
 }
 
 void TextGenerator::check(const std::vector<int32_t>& prompt, const Request& options) const {
-  if (prompt.empty()) throw_error(ErrorCode::kUsage, "the prompt is empty: give at least one token");
-  if (options.max_tokens < 1) throw_error(ErrorCode::kUsage, "--max-tokens {} must be at least 1", options.max_tokens);
+  if (prompt.empty())
+    throw_error(ErrorCode::kUsage, "the prompt is empty: give at least one token");
+  if (options.max_tokens < 1)
+    throw_error(ErrorCode::kUsage, "--max-tokens {} must be at least 1", options.max_tokens);
   Request request = options;
   request.prompt.clear();
   request.input_ids = prompt;
@@ -36,10 +39,13 @@ void TextGenerator::check(const std::vector<int32_t>& prompt, const Request& opt
   // Not as a sum: max_tokens may be any number.
   if (options.max_tokens > model_.context_length() - static_cast<int64_t>(prompt.size()))
     throw_error(ErrorCode::kUsage,
-                "This model's maximum context length is {} tokens: {} prompt tokens and {} new ones were asked for "
+                "This model's maximum context length is {} tokens: {} prompt tokens and {} new "
+                "ones were asked for "
                 "(lower --max-tokens{})",
                 model_.context_length(), prompt.size(), options.max_tokens,
-                model_.context_length() < model_.config().max_positions ? " or raise --context-length" : "");
+                model_.context_length() < model_.config().max_positions
+                    ? " or raise --context-length"
+                    : "");
 }
 
 void TextGenerator::prefill(RequestState& request) {

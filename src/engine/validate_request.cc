@@ -70,8 +70,8 @@ Result<std::vector<int32_t>> validate_request(const Request& request, const Toke
                                     : tokenizer->encode(request.prompt, {.add_bos = true});
   for (const int32_t id : prompt)
     if (id < 0 || id >= vocab_size)
-      return input_error(
-          fmt::format("token id {} is outside the vocabulary of {}", id, vocab_size), "input_ids");
+      return input_error(fmt::format("token id {} is outside the vocabulary of {}", id, vocab_size),
+                         "input_ids");
   return prompt;
 }
 

@@ -33,8 +33,8 @@ struct HostMatrix {
   DType dtype = DType::kBF16;
   int64_t n_out = 0;
   int64_t n_in = 0;
-  int64_t stride = 0;        // elements between output rows
-  bool transposed = false;   // data is [n_in, n_out] instead; stride is between its rows
+  int64_t stride = 0;       // elements between output rows
+  bool transposed = false;  // data is [n_in, n_out] instead; stride is between its rows
 };
 
 // A weight in the device's own layout; made by KernelSet::pack, used only by the same set.
@@ -77,7 +77,7 @@ struct LatentCache {
 struct SequenceRows {
   int32_t row_begin = 0;
   int32_t row_count = 0;
-  int32_t kv_end = 0;                 // keys visible to the last row
+  int32_t kv_end = 0;                   // keys visible to the last row
   const int32_t* page_table = nullptr;  // page of key j is page_table[j / page_size]
 };
 
@@ -92,8 +92,8 @@ struct RouteParams {
   int top_k = 0;
   int group_count = 1;
   int top_groups = 1;
-  bool normalize = false;  // weights /= (sum + 1e-20)
-  float scale = 1.0f;      // weights *= scale
+  bool normalize = false;       // weights /= (sum + 1e-20)
+  float scale = 1.0f;           // weights *= scale
   const float* bias = nullptr;  // [E] added for the choice only; null: none
 };
 
@@ -108,8 +108,8 @@ struct ExpandedKeys {
   const float* k_rope = nullptr;  // [keys, r], one for all heads
   const float* value = nullptr;   // [keys, nh, v]
   int64_t key_count = 0;
-  int rope_dim = 0;               // r
-  bool exact = false;             // f32 products also in a bf16 set
+  int rope_dim = 0;    // r
+  bool exact = false;  // f32 products also in a bf16 set
 };
 
 class KernelSet {

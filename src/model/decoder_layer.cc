@@ -17,7 +17,8 @@ DecoderLayer::DecoderLayer(const ModelConfig& config, WeightLoader& loader,
     : eps_(static_cast<float>(config.rms_norm_eps)),
       residual_scale_(static_cast<float>(config.residual_scale)),
       input_norm_(loader.vector(prefix + "input_layernorm.weight", config.hidden_dim)),
-      post_attention_norm_(loader.vector(prefix + "post_attention_layernorm.weight", config.hidden_dim)),
+      post_attention_norm_(
+          loader.vector(prefix + "post_attention_layernorm.weight", config.hidden_dim)),
       attention_(config, loader, prefix + "self_attn.", config.hidden_dim),
       feed_forward_(load_feed_forward(config, loader, prefix + "mlp.", is_moe)) {}
 

@@ -12,7 +12,8 @@ namespace foresail {
 class DecoderLayer {
  public:
   // `prefix` is "model.layers.N."
-  DecoderLayer(const ModelConfig& config, WeightLoader& loader, const std::string& prefix, bool is_moe);
+  DecoderLayer(const ModelConfig& config, WeightLoader& loader, const std::string& prefix,
+               bool is_moe);
   // h f32 [T, H], in place.
   void forward(Pass& pass, const LatentCache& cache, const MatrixView& h) const;
 

@@ -18,33 +18,40 @@ std::vector<double> llama_inv_freq(double theta, int64_t dim) {
 std::vector<int32_t> load_token_map(WeightLoader& loader, const DraftConfig& config) {
   if (!loader.has("d2t")) {
     if (config.draft_vocab_size == config.mla.vocab_size) return {};
-    throw_model_error("the draft head has {} tokens of the target's {} but no tensor d2t that maps them",
-                      config.draft_vocab_size, config.mla.vocab_size);
+    throw_model_error(
+        "the draft head has {} tokens of the target's {} but no tensor d2t that maps them",
+        config.draft_vocab_size, config.mla.vocab_size);
   }
   const HostTensor offsets = loader.tensor("d2t", {config.draft_vocab_size});
-  if (offsets.dtype != DType::kI64) throw_model_error("d2t is {}, expected I64", dtype_name(offsets.dtype));
+  if (offsets.dtype != DType::kI64)
+    throw_model_error("d2t is {}, expected I64", dtype_name(offsets.dtype));
   std::vector<int32_t> result;
   for (int64_t i = 0; i < config.draft_vocab_size; ++i) {
     const int64_t offset = offsets.data.as<int64_t>()[i];
     if (offset < -i || offset >= config.mla.vocab_size - i)
-      throw_model_error("d2t[{}] = {} leaves the target's vocabulary of {}", i, offset, config.mla.vocab_size);
+      throw_model_error("d2t[{}] = {} leaves the target's vocabulary of {}", i, offset,
+                        config.mla.vocab_size);
     result.push_back(static_cast<int32_t>(i + offset));
   }
   return result;
 }
 
-void store_rows(KernelSet& kernels, const MatrixView& rows, std::span<const int32_t> slots, const LatentCache& cache) {
+void store_rows(KernelSet& kernels, const MatrixView& rows, std::span<const int32_t> slots,
+                const LatentCache& cache) {
   const int64_t width = cache.latent_dim + cache.rope_dim;
   for (size_t i = 0; i < slots.size(); ++i) {
     if (slots[i] < 0) continue;
-    std::byte* row = static_cast<std::byte*>(cache.data) + slots[i] * width * size_bytes(cache.dtype);
-    kernels.convert(row_range(rows, static_cast<int64_t>(i), 1), {row, cache.dtype, 1, width, width});
+    std::byte* row =
+        static_cast<std::byte*>(cache.data) + slots[i] * width * size_bytes(cache.dtype);
+    kernels.convert(row_range(rows, static_cast<int64_t>(i), 1),
+                    {row, cache.dtype, 1, width, width});
   }
 }
 
 }  // namespace
 
-GroupedAttention::GroupedAttention(const DraftConfig& config, WeightLoader& loader, const std::string& prefix)
+GroupedAttention::GroupedAttention(const DraftConfig& config, WeightLoader& loader,
+                                   const std::string& prefix)
     : head_count_(static_cast<int>(config.mla.head_count)),
       kv_head_count_(static_cast<int>(config.kv_head_count)),
       head_dim_(static_cast<int>(config.head_dim)) {
@@ -77,51 +84,65 @@ void GroupedAttention::forward(Pass& pass, const MatrixView& x, std::span<const 
   const MatrixView attended = pass.act(int64_t{head_count_} * head_dim_);
   std::memset(padded_q.data, 0, rows * padded_q.cols * sizeof(float));
   for (int kv_head = 0; kv_head < kv_head_count_; ++kv_head) {
-    kernels.convert(column_range(v, kv_head * head_dim_, head_dim_), column_range(kv_row, 0, head_dim_));
-    kernels.convert(column_range(k, kv_head * head_dim_, head_dim_), column_range(kv_row, head_dim_, head_dim_));
+    kernels.convert(column_range(v, kv_head * head_dim_, head_dim_),
+                    column_range(kv_row, 0, head_dim_));
+    kernels.convert(column_range(k, kv_head * head_dim_, head_dim_),
+                    column_range(kv_row, head_dim_, head_dim_));
     store_rows(kernels, kv_row, pass.slots, caches[kv_head]);
     for (int head = 0; head < group; ++head)
       kernels.convert(column_range(q, (kv_head * group + head) * head_dim_, head_dim_),
                       column_range(padded_q, (2 * head + 1) * head_dim_, head_dim_));
-    kernels.latent_attention(padded_q, group, 1.0f / std::sqrt(static_cast<float>(head_dim_)), pass.sequences,
-                             caches[kv_head], column_range(attended, kv_head * group * head_dim_, group * head_dim_));
+    kernels.latent_attention(
+        padded_q, group, 1.0f / std::sqrt(static_cast<float>(head_dim_)), pass.sequences,
+        caches[kv_head], column_range(attended, kv_head * group * head_dim_, group * head_dim_));
   }
   kernels.linear(attended, *o_proj_, nullptr, 1.0f, true, y);
 }
 
 Eagle3Head::Eagle3Head(const DraftConfig& config, const MlaModel& target, WeightLoader& loader)
-    : config_(config), target_(target),
+    : config_(config),
+      target_(target),
       target_token_(load_token_map(loader, config)),
       rope_(llama_inv_freq(config.mla.rope.theta, config.mla.rope_dim), 1.0,
             config.mla.rope.interleaved ? RopeLayout::kAdjacentPairs : RopeLayout::kHalfSplit,
             target.context_len()) {
   const int64_t hidden_dim = config.mla.hidden_dim;
-  const int64_t states_dim = static_cast<int64_t>(config.target_layers.size()) * target.config().hidden_dim;
+  const int64_t states_dim =
+      static_cast<int64_t>(config.target_layers.size()) * target.config().hidden_dim;
   // Two name sets are in use for the one layer.
   const std::string layer = loader.has("midlayer.hidden_norm.weight") ? "midlayer." : "layers.0.";
   fc_ = loader.matrix("fc.weight", hidden_dim, states_dim);
   for (size_t i = 0; config.fc_norm && i < config.target_layers.size(); ++i)
-    fc_norms_.push_back(loader.vector("fc_norm." + std::to_string(i) + ".weight", target.config().hidden_dim));
+    fc_norms_.push_back(
+        loader.vector("fc_norm." + std::to_string(i) + ".weight", target.config().hidden_dim));
   if (config.norm_before_fc) fc_input_norm_ = loader.vector("input_norm.weight", states_dim);
   embedding_norm_ = loader.vector(layer + "input_layernorm.weight", hidden_dim);
   hidden_norm_ = loader.vector(layer + "hidden_norm.weight", hidden_dim);
   post_attention_norm_ = loader.vector(layer + "post_attention_layernorm.weight", hidden_dim);
   head_norm_ = loader.vector("norm.weight", hidden_dim);
   if (config.is_mla)
-    latent_attention_ = std::make_unique<MlaAttention>(config.mla, loader, layer + "self_attn.", 2 * hidden_dim);
+    latent_attention_ =
+        std::make_unique<MlaAttention>(config.mla, loader, layer + "self_attn.", 2 * hidden_dim);
   else
     grouped_attention_ = std::make_unique<GroupedAttention>(config, loader, layer + "self_attn.");
-  mlp_ = std::make_unique<GatedMlp>(loader, layer + "mlp.", hidden_dim, config.mla.intermediate_dim);
-  if (loader.has("embed_tokens.weight")) own_embedding_ = load_embedding(loader, "embed_tokens.weight", config.mla);
+  mlp_ =
+      std::make_unique<GatedMlp>(loader, layer + "mlp.", hidden_dim, config.mla.intermediate_dim);
+  if (loader.has("embed_tokens.weight"))
+    own_embedding_ = load_embedding(loader, "embed_tokens.weight", config.mla);
   if (loader.has("lm_head.weight")) {
     own_head_ = loader.matrix("lm_head.weight", config.draft_vocab_size, hidden_dim);
-  } else if (config.draft_vocab_size != config.mla.vocab_size || hidden_dim != target.config().hidden_dim) {
-    throw_model_error("the draft head has no lm_head.weight and its vocabulary or width differs from the target's");
+  } else if (config.draft_vocab_size != config.mla.vocab_size ||
+             hidden_dim != target.config().hidden_dim) {
+    throw_model_error(
+        "the draft head has no lm_head.weight and its vocabulary or width differs from the "
+        "target's");
   }
   const int64_t embedding_dim = own_embedding_.present() ? hidden_dim : target.config().hidden_dim;
   if (embedding_dim != hidden_dim)
-    throw_model_error("the draft head has no embed_tokens.weight and its hidden_size {} differs from the target's {}",
-                      hidden_dim, embedding_dim);
+    throw_model_error(
+        "the draft head has no embed_tokens.weight and its hidden_size {} differs from the "
+        "target's {}",
+        hidden_dim, embedding_dim);
 }
 
 MatrixView Eagle3Head::fuse(Pass& pass, const MatrixView& states) const {
@@ -133,7 +154,8 @@ MatrixView Eagle3Head::fuse(Pass& pass, const MatrixView& states) const {
   } else if (config_.fc_norm) {
     const int64_t width = target_.config().hidden_dim;
     for (size_t i = 0; i < fc_norms_.size(); ++i)
-      kernels.rms_norm(column_range(states, i * width, width), fc_norms_[i].data(), eps, column_range(input, i * width, width));
+      kernels.rms_norm(column_range(states, i * width, width), fc_norms_[i].data(), eps,
+                       column_range(input, i * width, width));
   } else {
     kernels.convert(states, input);
   }
@@ -142,12 +164,15 @@ MatrixView Eagle3Head::fuse(Pass& pass, const MatrixView& states) const {
   return fused;
 }
 
-DraftHead::Output Eagle3Head::forward(const DraftBatch& batch, std::span<const LatentCache> caches) {
+DraftHead::Output Eagle3Head::forward(const DraftBatch& batch,
+                                      std::span<const LatentCache> caches) {
   arena_.reset();
   KernelSet& kernels = target_.kernels();
   const int64_t hidden_dim = config_.mla.hidden_dim;
   const float eps = static_cast<float>(config_.mla.rms_norm_eps);
-  Pass pass{kernels, arena_, batch.positions, batch.slots, batch.sequences, AttentionPath::kAbsorbed, rope_.view()};
+  Pass pass{kernels,     arena_,          batch.positions,
+            batch.slots, batch.sequences, AttentionPath::kAbsorbed,
+            rope_.view()};
 
   const EmbeddingTable& embedding = own_embedding_.present() ? own_embedding_ : target_.embedding();
   const MatrixView embedded = pass.f32(hidden_dim);
@@ -157,7 +182,8 @@ DraftHead::Output Eagle3Head::forward(const DraftBatch& batch, std::span<const L
   kernels.rms_norm(embedded, embedding_norm_.data(), eps, column_range(both, 0, hidden_dim));
   kernels.rms_norm(state, hidden_norm_.data(), eps, column_range(both, hidden_dim, hidden_dim));
   const MatrixView y = pass.f32(hidden_dim);
-  kernels.convert(config_.norm_before_residual ? column_range(both, hidden_dim, hidden_dim) : state, y);
+  kernels.convert(config_.norm_before_residual ? column_range(both, hidden_dim, hidden_dim) : state,
+                  y);
   if (config_.is_mla)
     latent_attention_->forward(pass, both, caches[0], y);
   else
@@ -172,12 +198,14 @@ DraftHead::Output Eagle3Head::forward(const DraftBatch& batch, std::span<const L
   const MatrixView logits = scratch_matrix(arena_, DType::kF32, selected, config_.draft_vocab_size);
   gather_rows(y, batch.selected_rows, picked);
   kernels.rms_norm(picked, head_norm_.data(), eps, normed_states);
-  kernels.linear(normed_states, own_head_ ? *own_head_ : target_.head(), nullptr, 1.0f, false, logits);
+  kernels.linear(normed_states, own_head_ ? *own_head_ : target_.head(), nullptr, 1.0f, false,
+                 logits);
   return {config_.norm_output ? normed_states : picked, logits};
 }
 
 std::vector<CacheShape> Eagle3Head::cache_shapes() const {
-  if (config_.is_mla) return {{static_cast<int>(config_.mla.kv_lora_rank), static_cast<int>(config_.mla.rope_dim)}};
+  if (config_.is_mla)
+    return {{static_cast<int>(config_.mla.kv_lora_rank), static_cast<int>(config_.mla.rope_dim)}};
   const int dim = static_cast<int>(config_.head_dim);
   return std::vector<CacheShape>(config_.kv_head_count, {dim, dim});
 }

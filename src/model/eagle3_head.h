@@ -17,7 +17,8 @@ class GroupedAttention {
  public:
   GroupedAttention(const DraftConfig& config, WeightLoader& loader, const std::string& prefix);
   // y f32 [T, H] += attention(x); x act [T, 2H].
-  void forward(Pass& pass, const MatrixView& x, std::span<const LatentCache> caches, const MatrixView& y) const;
+  void forward(Pass& pass, const MatrixView& x, std::span<const LatentCache> caches,
+               const MatrixView& y) const;
 
  private:
   int head_count_, kv_head_count_, head_dim_;
@@ -41,7 +42,8 @@ class Eagle3Head : public DraftHead {
   const MlaModel& target_;
   MatrixPtr fc_;  // [H, 3 * H_target]
   std::vector<std::vector<float>> fc_norms_;
-  std::vector<float> fc_input_norm_, embedding_norm_, hidden_norm_, post_attention_norm_, head_norm_;
+  std::vector<float> fc_input_norm_, embedding_norm_, hidden_norm_, post_attention_norm_,
+      head_norm_;
   std::unique_ptr<GroupedAttention> grouped_attention_;
   std::unique_ptr<MlaAttention> latent_attention_;
   std::unique_ptr<GatedMlp> mlp_;

@@ -5,7 +5,8 @@ namespace foresail {
 GatedMlp::GatedMlp(WeightLoader& loader, const std::string& prefix, int64_t hidden_dim,
                    int64_t inner_dim)
     : inner_dim_(inner_dim),
-      gate_up_(loader.stacked(prefix + "gate_proj.weight", prefix + "up_proj.weight", inner_dim, hidden_dim)),
+      gate_up_(loader.stacked(prefix + "gate_proj.weight", prefix + "up_proj.weight", inner_dim,
+                              hidden_dim)),
       down_(loader.matrix(prefix + "down_proj.weight", hidden_dim, inner_dim)) {}
 
 void GatedMlp::forward(Pass& pass, const MatrixView& x, float scale, const MatrixView& h) const {
@@ -60,8 +61,10 @@ void MixtureOfExperts::forward(Pass& pass, const MatrixView& x, const MatrixView
   Arena::Scope scope(pass.arena);
   const int64_t rows = pass.row_count();
   const MatrixView logits = pass.f32(params_.expert_count);
-  auto* ids = reinterpret_cast<int32_t*>(pass.arena.allocate(rows * params_.top_k * sizeof(int32_t)));
-  auto* weights = reinterpret_cast<float*>(pass.arena.allocate(rows * params_.top_k * sizeof(float)));
+  auto* ids =
+      reinterpret_cast<int32_t*>(pass.arena.allocate(rows * params_.top_k * sizeof(int32_t)));
+  auto* weights =
+      reinterpret_cast<float*>(pass.arena.allocate(rows * params_.top_k * sizeof(float)));
   pass.kernels.linear(x, *gate_, nullptr, 1.0f, false, logits);
   pass.kernels.route(logits, params_, ids, weights);
   pass.kernels.experts(x, expert_weights_, ids, weights, params_.top_k, h);

@@ -40,7 +40,8 @@ MlaAttention::MlaAttention(const ModelConfig& config, WeightLoader& loader,
   kv_a_ = loader.matrix(prefix + "kv_a_proj_with_mqa.weight", config.latent_row_dim(), input_dim);
   kv_a_bias_ = bias("kv_a_proj_with_mqa.bias", config.latent_row_dim());
   kv_a_norm_ = loader.vector(prefix + "kv_a_layernorm.weight", latent_dim_);
-  o_proj_ = loader.matrix(prefix + "o_proj.weight", config.hidden_dim, int64_t{head_count_} * value_dim_);
+  o_proj_ =
+      loader.matrix(prefix + "o_proj.weight", config.hidden_dim, int64_t{head_count_} * value_dim_);
   o_bias_ = bias("o_proj.bias", config.hidden_dim);
 
   // kv_b_proj is head-major: n key rows, then v value rows, per head.
@@ -75,7 +76,8 @@ void MlaAttention::forward(Pass& pass, const MatrixView& x, const LatentCache& c
 
   const MatrixView kv = pass.f32(latent_dim_ + rope_dim_);
   kernels.linear(x, *kv_a_, data_or_null(kv_a_bias_), 1.0f, false, kv);
-  kernels.store_latent(kv, kv_a_norm_.data(), latent_eps_, pass.rope, pass.positions, pass.slots, cache);
+  kernels.store_latent(kv, kv_a_norm_.data(), latent_eps_, pass.rope, pass.positions, pass.slots,
+                       cache);
 
   const MatrixView attended = pass.act(int64_t{head_count_} * value_dim_);
   if (pass.path == AttentionPath::kAbsorbed)
@@ -90,7 +92,8 @@ void MlaAttention::attend_absorbed(Pass& pass, const MatrixView& q, const Latent
   const MatrixView latent_query = pass.f32(int64_t{head_count_} * (latent_dim_ + rope_dim_));
   const MatrixView latent_out = pass.act(int64_t{head_count_} * latent_dim_);
   pass.kernels.absorb_query(q, w_uk_t_, nope_dim_, rope_dim_, latent_query);
-  pass.kernels.latent_attention(latent_query, head_count_, softmax_scale_, pass.sequences, cache, latent_out);
+  pass.kernels.latent_attention(latent_query, head_count_, softmax_scale_, pass.sequences, cache,
+                                latent_out);
   pass.kernels.value_up(latent_out, w_uv_, out);
 }
 

@@ -18,7 +18,8 @@ class MlaAttention {
                int64_t input_dim);
 
   // h f32 [T, H] += residual_scale * attention(x); x act [T, input_dim], already normed.
-  void forward(Pass& pass, const MatrixView& x, const LatentCache& cache, const MatrixView& h) const;
+  void forward(Pass& pass, const MatrixView& x, const LatentCache& cache,
+               const MatrixView& h) const;
 
  private:
   void attend_absorbed(Pass& pass, const MatrixView& q, const LatentCache& cache,
@@ -29,10 +30,10 @@ class MlaAttention {
   int head_count_, nope_dim_, rope_dim_, value_dim_, latent_dim_;
   int64_t q_lora_rank_;
   float softmax_scale_, residual_scale_, latent_eps_;
-  MatrixPtr q_proj_;              // [nh * (n + r), H] or null
-  MatrixPtr q_a_, q_b_;           // [rq, H], [nh * (n + r), rq]
-  MatrixPtr kv_a_;                // [c + r, H]
-  MatrixPtr o_proj_;              // [H, nh * v]
+  MatrixPtr q_proj_;     // [nh * (n + r), H] or null
+  MatrixPtr q_a_, q_b_;  // [rq, H], [nh * (n + r), rq]
+  MatrixPtr kv_a_;       // [c + r, H]
+  MatrixPtr o_proj_;     // [H, nh * v]
   std::vector<float> q_a_norm_, kv_a_norm_;
   std::vector<float> q_a_bias_, kv_a_bias_, o_bias_;
   std::vector<MatrixPtr> w_uk_;    // per head [n, c]

@@ -6,7 +6,8 @@
 
 namespace foresail {
 
-EmbeddingTable load_embedding(WeightLoader& loader, const std::string& name, const ModelConfig& config) {
+EmbeddingTable load_embedding(WeightLoader& loader, const std::string& name,
+                              const ModelConfig& config) {
   const int64_t rows = config.vocab_size;
   const int64_t cols = config.hidden_dim;
   HostTensor source = loader.tensor(name, {rows, cols});
@@ -50,11 +51,12 @@ std::vector<float> MlaModel::query_scale(std::span<const int32_t> positions) con
 }
 
 MlaModel::Output MlaModel::forward(const ForwardBatch& batch, std::span<const LatentCache> caches) {
-  FORESAIL_CHECK(caches.size() == layers_.size(), "{} caches, {} layers", caches.size(), layers_.size());
+  FORESAIL_CHECK(caches.size() == layers_.size(), "{} caches, {} layers", caches.size(),
+                 layers_.size());
   arena_.reset();
   const std::vector<float> scale = query_scale(batch.positions);
-  Pass pass{kernels_, arena_, batch.positions, batch.slots, batch.sequences, batch.path,
-            rope_.view(), scale.empty() ? nullptr : scale.data()};
+  Pass pass{kernels_,        arena_,     batch.positions, batch.slots,
+            batch.sequences, batch.path, rope_.view(),    scale.empty() ? nullptr : scale.data()};
   const int64_t hidden_dim = config_.hidden_dim;
   const MatrixView h = pass.f32(hidden_dim);
   const MatrixView hidden = pass.f32(hidden_dim);
@@ -76,7 +78,8 @@ MlaModel::Output MlaModel::forward(const ForwardBatch& batch, std::span<const La
   const MatrixView logits = scratch_matrix(arena_, DType::kF32, logit_count, config_.vocab_size);
   if (logit_count > 0) {
     gather_rows(hidden, batch.logit_rows, picked);
-    kernels_.linear(picked, *head_, nullptr, static_cast<float>(config_.logit_scale), false, logits);
+    kernels_.linear(picked, *head_, nullptr, static_cast<float>(config_.logit_scale), false,
+                    logits);
   }
   return {logits, hidden};
 }

@@ -19,12 +19,14 @@ struct EmbeddingTable {
   MatrixView view() const;
 };
 
-EmbeddingTable load_embedding(WeightLoader& loader, const std::string& name, const ModelConfig& config);
+EmbeddingTable load_embedding(WeightLoader& loader, const std::string& name,
+                              const ModelConfig& config);
 
 class MlaModel {
  public:
   // Reads every tensor of the target; positions up to context_len - 1 can be used.
-  MlaModel(const ModelConfig& config, WeightLoader& loader, KernelSet& kernels, int64_t context_len);
+  MlaModel(const ModelConfig& config, WeightLoader& loader, KernelSet& kernels,
+           int64_t context_len);
 
   struct Output {
     MatrixView logits;  // f32 [logit_rows, V]

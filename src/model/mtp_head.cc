@@ -24,7 +24,8 @@ MtpHead::MtpHead(const MlaModel& target, WeightLoader& loader, int64_t index) : 
   const bool is_moe = loader.has(prefix + "mlp.gate.weight");
   layer_ = std::make_unique<DecoderLayer>(config, loader, prefix, is_moe);
   // Releases differ in whether they repeat the embedding and the head; a copy that is there wins.
-  if (loader.has(prefix + "embed_tokens.weight")) own_embedding_ = load_embedding(loader, prefix + "embed_tokens.weight", config);
+  if (loader.has(prefix + "embed_tokens.weight"))
+    own_embedding_ = load_embedding(loader, prefix + "embed_tokens.weight", config);
   if (loader.has(prefix + "shared_head.head.weight"))
     own_head_ = loader.matrix(prefix + "shared_head.head.weight", config.vocab_size, hidden_dim);
 }
@@ -36,15 +37,18 @@ DraftHead::Output MtpHead::forward(const DraftBatch& batch, std::span<const Late
   const int64_t hidden_dim = config.hidden_dim;
   const float eps = static_cast<float>(config.rms_norm_eps);
   const std::vector<float> scale = target_.query_scale(batch.positions);
-  Pass pass{kernels, arena_, batch.positions, batch.slots, batch.sequences, AttentionPath::kAbsorbed,
-            target_.rope(), scale.empty() ? nullptr : scale.data()};
+  Pass pass{kernels,         arena_,
+            batch.positions, batch.slots,
+            batch.sequences, AttentionPath::kAbsorbed,
+            target_.rope(),  scale.empty() ? nullptr : scale.data()};
 
   const EmbeddingTable& embedding = own_embedding_.present() ? own_embedding_ : target_.embedding();
   const MatrixView embedded = pass.f32(hidden_dim);
   kernels.embed(batch.next_tokens, embedding.view(), embedding.scale, embedded);
   const MatrixView both = pass.act(2 * hidden_dim);
   kernels.rms_norm(embedded, embedding_norm_.data(), eps, column_range(both, 0, hidden_dim));
-  kernels.rms_norm(batch.states, hidden_norm_.data(), eps, column_range(both, hidden_dim, hidden_dim));
+  kernels.rms_norm(batch.states, hidden_norm_.data(), eps,
+                   column_range(both, hidden_dim, hidden_dim));
   const MatrixView h = pass.f32(hidden_dim);
   kernels.linear(both, *eh_proj_, nullptr, 1.0f, false, h);
   layer_->forward(pass, caches[0], h);
@@ -64,6 +68,8 @@ std::vector<CacheShape> MtpHead::cache_shapes() const {
   return {{static_cast<int>(config.kv_lora_rank), static_cast<int>(config.rope_dim)}};
 }
 
-std::vector<int> MtpHead::target_layers() const { return {HiddenCapture::kAfterFinalNorm}; }
+std::vector<int> MtpHead::target_layers() const {
+  return {HiddenCapture::kAfterFinalNorm};
+}
 
 }  // namespace foresail

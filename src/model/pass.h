@@ -25,7 +25,8 @@ struct Pass {
   int64_t row_count() const { return static_cast<int64_t>(positions.size()); }
   MatrixView f32(int64_t cols) { return scratch_matrix(arena, DType::kF32, row_count(), cols); }
   DType act_dtype() const {
-    return path == AttentionPath::kExpanded && row_count() >= kRoundingRows ? kernels.act_dtype() : DType::kF32;
+    return path == AttentionPath::kExpanded && row_count() >= kRoundingRows ? kernels.act_dtype()
+                                                                            : DType::kF32;
   }
   MatrixView act(int64_t cols) { return scratch_matrix(arena, act_dtype(), row_count(), cols); }
 };

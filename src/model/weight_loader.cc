@@ -22,7 +22,9 @@ float element(const HostTensor& tensor, int64_t i) {
 }
 
 WeightLoader::WeightLoader(WeightSource& source, KernelSet& kernels, LoadProgress progress)
-    : source_(source), kernels_(kernels), progress_(std::move(progress)),
+    : source_(source),
+      kernels_(kernels),
+      progress_(std::move(progress)),
       total_bytes_(source.total_bytes()) {}
 
 HostTensor WeightLoader::tensor(std::string_view name, std::initializer_list<int64_t> shape) {
@@ -55,13 +57,13 @@ MatrixPtr WeightLoader::matrix(std::string_view name, int64_t n_out, int64_t n_i
   return pack({source.data.data(), source.dtype, n_out, n_in, n_in});
 }
 
-MatrixPtr WeightLoader::stacked(std::string_view first, std::string_view second,
-                                int64_t n_out_each, int64_t n_in) {
+MatrixPtr WeightLoader::stacked(std::string_view first, std::string_view second, int64_t n_out_each,
+                                int64_t n_in) {
   HostTensor upper = tensor(first, {n_out_each, n_in});
   HostTensor lower = tensor(second, {n_out_each, n_in});
   if (upper.dtype != lower.dtype)
-    throw_model_error("{} is {} but {} is {}: store both alike", first, dtype_name(upper.dtype), second,
-                      dtype_name(lower.dtype));
+    throw_model_error("{} is {} but {} is {}: store both alike", first, dtype_name(upper.dtype),
+                      second, dtype_name(lower.dtype));
   Buffer both(upper.data.size_bytes() + lower.data.size_bytes());
   std::memcpy(both.data(), upper.data.data(), upper.data.size_bytes());
   std::memcpy(both.data() + upper.data.size_bytes(), lower.data.data(), lower.data.size_bytes());

@@ -5,8 +5,8 @@ namespace foresail {
 LatentStore::LatentStore(int64_t layer_count, int64_t page_count, int page_size, int latent_dim,
                          int rope_dim, DType dtype)
     : page_size_(page_size) {
-  const size_t layer_bytes = static_cast<size_t>(page_count) * page_size *
-                             (latent_dim + rope_dim) * foresail::size_bytes(dtype);
+  const size_t layer_bytes = static_cast<size_t>(page_count) * page_size * (latent_dim + rope_dim) *
+                             foresail::size_bytes(dtype);
   for (int64_t layer = 0; layer < layer_count; ++layer) {
     buffers_.emplace_back(layer_bytes);
     layers_.push_back({buffers_.back().data(), dtype, page_size, latent_dim, rope_dim});

@@ -14,7 +14,8 @@ namespace {
 using Candidate = Sampler::Candidate;
 constexpr float kBlocked = -std::numeric_limits<float>::infinity();
 
-void apply_penalties(std::span<float> logits, const SamplingParams& params, const TokenCounts& counts) {
+void apply_penalties(std::span<float> logits, const SamplingParams& params,
+                     const TokenCounts& counts) {
   if (!params.has_penalties()) return;
   for (const auto& [token, count] : counts.counts()) {
     if (token < 0 || token >= static_cast<int32_t>(logits.size())) continue;
@@ -48,7 +49,8 @@ class NoiseRace {
         inverse_temperature_(1.0 / params.temperature) {}
 
   void enter(int32_t id, int32_t noise_token, float logit) {
-    const uint64_t bits = mix_bits(key_ ^ static_cast<uint64_t>(static_cast<uint32_t>(noise_token)));
+    const uint64_t bits =
+        mix_bits(key_ ^ static_cast<uint64_t>(static_cast<uint32_t>(noise_token)));
     // With v uniform in (0, 1): noise = -log(-log(1 - v)) <= -log(v) <= (leading zeros + 1) log 2.
     // Almost every token is out of the race by this bound, without a logarithm.
     const double score = static_cast<double>(logit) * inverse_temperature_;
@@ -83,12 +85,13 @@ int32_t argmax(std::span<const float> logits) {
   return best;
 }
 
-int32_t coupled_argmax(std::span<const float> draft_logits, const SamplingParams& params, int64_t position,
-                       std::span<const int32_t> token_of) {
+int32_t coupled_argmax(std::span<const float> draft_logits, const SamplingParams& params,
+                       int64_t position, std::span<const int32_t> token_of) {
   if (params.temperature <= 0.0f) return argmax(draft_logits);
   NoiseRace race(params, position);
   for (size_t i = 0; i < draft_logits.size(); ++i)
-    race.enter(static_cast<int32_t>(i), token_of.empty() ? static_cast<int32_t>(i) : token_of[i], draft_logits[i]);
+    race.enter(static_cast<int32_t>(i), token_of.empty() ? static_cast<int32_t>(i) : token_of[i],
+               draft_logits[i]);
   return race.winner();
 }
 
@@ -98,19 +101,23 @@ void Sampler::keep_candidates(std::span<const float> logits, const SamplingParam
   for (size_t i = 0; i < logits.size(); ++i)
     if (logits[i] > kBlocked) candidates_.push_back({static_cast<int32_t>(i), logits[i]});
   if (params.top_k > 0 && static_cast<size_t>(params.top_k) < candidates_.size()) {
-    std::nth_element(candidates_.begin(), candidates_.begin() + params.top_k, candidates_.end(), better);
+    std::nth_element(candidates_.begin(), candidates_.begin() + params.top_k, candidates_.end(),
+                     better);
     candidates_.resize(params.top_k);
     std::sort(candidates_.begin(), candidates_.end(), better);
   }
   if (candidates_.empty()) return;
-  const float largest = std::max_element(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
-                          return a.logit < b.logit;
-                        })->logit;
+  const float largest =
+      std::max_element(candidates_.begin(), candidates_.end(),
+                       [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; })
+          ->logit;
   for (Candidate& candidate : candidates_)
-    candidate.weight = std::exp((static_cast<double>(candidate.logit) - largest) / params.temperature);
+    candidate.weight =
+        std::exp((static_cast<double>(candidate.logit) - largest) / params.temperature);
   if (params.top_p < 1.0f) keep_top_p(params);
   // The best candidate's weight is 1 by construction.
-  std::erase_if(candidates_, [&](const Candidate& candidate) { return candidate.weight < params.min_p; });
+  std::erase_if(candidates_,
+                [&](const Candidate& candidate) { return candidate.weight < params.min_p; });
 }
 
 // Keeps the shortest best-first head that holds at least top_p of the mass. The head is usually a
@@ -123,7 +130,8 @@ void Sampler::keep_top_p(const SamplingParams& params) {
   for (size_t block = 64; kept < candidates_.size(); block *= 4) {
     const size_t end = std::min(candidates_.size(), kept + block);
     if (end < candidates_.size())
-      std::nth_element(candidates_.begin() + kept, candidates_.begin() + end, candidates_.end(), better);
+      std::nth_element(candidates_.begin() + kept, candidates_.begin() + end, candidates_.end(),
+                       better);
     std::sort(candidates_.begin() + kept, candidates_.begin() + end, better);
     for (; kept < end; ++kept) {
       if (kept > 0 && mass >= params.top_p * total) {
@@ -157,11 +165,13 @@ int32_t Sampler::sample(std::span<float> logits, const SamplingParams& params,
   if (params.temperature <= 0.0f) return argmax(logits);
   NoiseRace race(params, position);
   if (params.top_k == 0 && params.top_p >= 1.0f && params.min_p <= 0.0f) {
-    for (size_t i = 0; i < logits.size(); ++i) race.enter(static_cast<int32_t>(i), static_cast<int32_t>(i), logits[i]);
+    for (size_t i = 0; i < logits.size(); ++i)
+      race.enter(static_cast<int32_t>(i), static_cast<int32_t>(i), logits[i]);
     return race.winner();
   }
   keep_candidates(logits, params);
-  for (const Candidate& candidate : candidates_) race.enter(candidate.token, candidate.token, candidate.logit);
+  for (const Candidate& candidate : candidates_)
+    race.enter(candidate.token, candidate.token, candidate.logit);
   return candidates_.empty() ? argmax(logits) : race.winner();
 }
 

@@ -64,8 +64,8 @@ class Sampler {
 
 // What a drafter proposes for `position`: the largest of logit / temperature + the target's noise.
 // token_of maps draft ids to target ids; empty: the same.
-int32_t coupled_argmax(std::span<const float> draft_logits, const SamplingParams& params, int64_t position,
-                       std::span<const int32_t> token_of);
+int32_t coupled_argmax(std::span<const float> draft_logits, const SamplingParams& params,
+                       int64_t position, std::span<const int32_t> token_of);
 
 // Lowest id among the maxima; NaN never wins. Precondition: not empty.
 int32_t argmax(std::span<const float> logits);

@@ -43,8 +43,8 @@ class Drafter {
     (void)rows;
     (void)states;
   }
-  // Whether entries of its own are kept in the pages, which makes a cached block depend on the token
-  // after it.
+  // Whether entries of its own are kept in the pages, which makes a cached block depend on the
+  // token after it.
   virtual bool has_cache() const { return !target_layers().empty(); }
   // drafts[i] receives up to requests[i].steps proposals for the positions after the bonus token.
   virtual void draft(std::span<const DraftRequest> requests,

@@ -28,17 +28,19 @@ void HeadDrafter::run(std::span<const DraftRequest> requests, std::span<const in
   for (size_t i = 0; i < requests.size(); ++i) {
     const int32_t rows = row_begin[i + 1] - row_begin[i];
     for (int32_t row = row_begin[i]; row < row_begin[i + 1]; ++row)
-      slots.push_back(requests[i].page_table[positions[row] / page_size] * page_size + positions[row] % page_size);
+      slots.push_back(requests[i].page_table[positions[row] / page_size] * page_size +
+                      positions[row] % page_size);
     const int32_t last = row_begin[i + 1] - 1;
     sequences.push_back({row_begin[i], rows, positions[last] + 1, requests[i].page_table});
     selected.push_back(last);
   }
-  const DraftHead::Output output = head_->forward(
-      {tokens, states, recycled, positions, slots, sequences, selected}, caches_);
+  const DraftHead::Output output =
+      head_->forward({tokens, states, recycled, positions, slots, sequences, selected}, caches_);
   for (size_t i = 0; i < requests.size(); ++i) {
     Proposal& proposal = proposals_[requests[i].slot];
     const auto row = [&](const MatrixView& matrix) {
-      return std::span(static_cast<float*>(row_range(matrix, static_cast<int64_t>(i), 1).data), matrix.cols);
+      return std::span(static_cast<float*>(row_range(matrix, static_cast<int64_t>(i), 1).data),
+                       matrix.cols);
     };
     proposal.state.assign(row(output.states).begin(), row(output.states).end());
     // Entry p pairs token p + 1 with state p and so predicts position p + 2.
@@ -65,7 +67,8 @@ void HeadDrafter::extend(std::span<const ExtendRows> rows, const MatrixView& sta
   for (size_t i = 0; i < rows.size(); ++i)
     for (size_t j = 0; j < rows[i].next_tokens.size(); ++j)
       std::memcpy(packed.data() + (row_begin[i] + j) * states.cols,
-                  row_range(states, rows[i].state_row + static_cast<int64_t>(j), 1).data, states.cols * sizeof(float));
+                  row_range(states, rows[i].state_row + static_cast<int64_t>(j), 1).data,
+                  states.cols * sizeof(float));
   run(requests, row_begin, false, tokens, positions,
       {packed.data(), DType::kF32, static_cast<int64_t>(tokens.size()), states.cols, states.cols});
 }

@@ -1,5 +1,6 @@
 // Drafts with a trained head (MTP or EAGLE-3): the first proposal comes from extend() itself, every
-// further one from a pass of the head over its own recycled state. Draft step i sees L + i + 1 keys.
+// further one from a pass of the head over its own recycled state. Draft step i sees L + i + 1
+// keys.
 #pragma once
 
 #include <functional>
@@ -34,8 +35,9 @@ class HeadDrafter : public Drafter {
   void observe(Observer observer) { observer_ = std::move(observer); }
 
  private:
-  void run(std::span<const DraftRequest> requests, std::span<const int32_t> row_begin, bool recycled,
-           std::span<const int32_t> tokens, std::span<const int32_t> positions, const MatrixView& states);
+  void run(std::span<const DraftRequest> requests, std::span<const int32_t> row_begin,
+           bool recycled, std::span<const int32_t> tokens, std::span<const int32_t> positions,
+           const MatrixView& states);
 
   std::string name_;
   std::unique_ptr<DraftHead> head_;

@@ -15,7 +15,8 @@ struct Iteration::Rows {
   std::vector<int32_t> token_ids, positions, slots;
   std::vector<SequenceRows> sequences;
 
-  void add(const RequestState& request, std::span<const int32_t> tokens, int32_t first_position, int page_size) {
+  void add(const RequestState& request, std::span<const int32_t> tokens, int32_t first_position,
+           int page_size) {
     const auto begin = static_cast<int32_t>(token_ids.size());
     const auto count = static_cast<int32_t>(tokens.size());
     for (int32_t i = 0; i < count; ++i) {
@@ -28,10 +29,12 @@ struct Iteration::Rows {
   }
 };
 
-Iteration::Iteration(MlaModel& model, const LatentStore& store, Drafter* drafter, IterationOptions options)
+Iteration::Iteration(MlaModel& model, const LatentStore& store, Drafter* drafter,
+                     IterationOptions options)
     : model_(model), store_(store), drafter_(drafter), options_(options) {}
 
-MlaModel::Output Iteration::run_target(Rows& rows, AttentionPath path, std::span<const int32_t> logit_rows) {
+MlaModel::Output Iteration::run_target(Rows& rows, AttentionPath path,
+                                       std::span<const int32_t> logit_rows) {
   const auto row_count = static_cast<int64_t>(rows.token_ids.size());
   const int64_t hidden_dim = model_.config().hidden_dim;
   std::vector<HiddenCapture> captures;
@@ -40,17 +43,21 @@ MlaModel::Output Iteration::run_target(Rows& rows, AttentionPath path, std::span
     const auto width = static_cast<int64_t>(layers.size()) * hidden_dim;
     target_states_.resize(row_count * width);
     for (size_t i = 0; i < layers.size(); ++i)
-      captures.push_back({layers[i], {target_states_.data() + i * hidden_dim, DType::kF32, row_count, hidden_dim, width}});
+      captures.push_back(
+          {layers[i],
+           {target_states_.data() + i * hidden_dim, DType::kF32, row_count, hidden_dim, width}});
   }
-  return model_.forward({rows.token_ids, rows.positions, rows.slots, rows.sequences, logit_rows, captures, path},
-                        store_.layers());
+  return model_.forward(
+      {rows.token_ids, rows.positions, rows.slots, rows.sequences, logit_rows, captures, path},
+      store_.layers());
 }
 
 int32_t Iteration::draw(RequestState& request, std::span<float> logits) {
   const auto position = static_cast<int64_t>(request.tokens.size());
   const bool too_short = position < request.blocked_until;
-  const int32_t token = sampler_.sample(logits, request.sampling, request.counts, position,
-                                        too_short ? std::span<const int32_t>(request.blocked) : std::span<const int32_t>());
+  const int32_t token = sampler_.sample(
+      logits, request.sampling, request.counts, position,
+      too_short ? std::span<const int32_t>(request.blocked) : std::span<const int32_t>());
   // A NaN is never the largest, so the chosen logit is one only when there was no other.
   if (std::isnan(logits[token])) request.failed = true;
   return token;
@@ -61,8 +68,8 @@ void Iteration::prefill(std::span<const PrefillRows> chunks) {
   // are independent of their pass and share one.
   std::vector<PrefillRows> absorbed;
   for (const PrefillRows& chunk : chunks) {
-    const AttentionPath path =
-        options_.prefill_path.value_or(cheaper_path(model_.config(), chunk.end - chunk.begin, chunk.end));
+    const AttentionPath path = options_.prefill_path.value_or(
+        cheaper_path(model_.config(), chunk.end - chunk.begin, chunk.end));
     if (path == AttentionPath::kAbsorbed)
       absorbed.push_back(chunk);
     else
@@ -75,7 +82,8 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks, AttentionPath 
   Rows rows;
   std::vector<int32_t> logit_rows;
   for (const PrefillRows& chunk : chunks) {
-    const auto tokens = std::span<const int32_t>(chunk.request->tokens).subspan(chunk.begin, chunk.end - chunk.begin);
+    const auto tokens = std::span<const int32_t>(chunk.request->tokens)
+                            .subspan(chunk.begin, chunk.end - chunk.begin);
     rows.add(*chunk.request, tokens, chunk.begin, store_.page_size());
     if (chunk.end == static_cast<int32_t>(chunk.request->tokens.size()))
       logit_rows.push_back(static_cast<int32_t>(rows.token_ids.size()) - 1);
@@ -86,7 +94,8 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks, AttentionPath 
     RequestState& request = *chunk.request;
     if (chunk.end != static_cast<int32_t>(request.tokens.size())) continue;
     const MatrixView row = row_range(output.logits, logit_row++, 1);
-    const int32_t token = draw(request, {static_cast<float*>(row.data), static_cast<size_t>(row.cols)});
+    const int32_t token =
+        draw(request, {static_cast<float*>(row.data), static_cast<size_t>(row.cols)});
     request.counts.add_output(token);
     request.tokens.push_back(token);
   }
@@ -97,23 +106,31 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks, AttentionPath 
   for (size_t i = 0; i < chunks.size(); ++i) {
     const PrefillRows& chunk = chunks[i];
     const std::span<const int32_t> tokens = chunk.request->tokens;
-    extend.push_back({{chunk.request->slot, chunk.request->page_table, tokens, &chunk.request->sampling}, chunk.begin,
-                      tokens.subspan(chunk.begin + 1, chunk.end - chunk.begin), rows.sequences[i].row_begin});
+    extend.push_back(
+        {{chunk.request->slot, chunk.request->page_table, tokens, &chunk.request->sampling},
+         chunk.begin,
+         tokens.subspan(chunk.begin + 1, chunk.end - chunk.begin),
+         rows.sequences[i].row_begin});
   }
   const auto row_count = static_cast<int64_t>(rows.token_ids.size());
-  const int64_t width = row_count == 0 ? 0 : static_cast<int64_t>(target_states_.size()) / row_count;
+  const int64_t width =
+      row_count == 0 ? 0 : static_cast<int64_t>(target_states_.size()) / row_count;
   drafter_->extend(extend, {target_states_.data(), DType::kF32, row_count, width, width});
 }
 
 // Appends the target's own token for row 0, then for each further row as long as the draft that
 // produced the row was that token.
-void Iteration::accept(RequestState& request, const MatrixView& logits, int64_t first_row, IterationResult& result) {
+void Iteration::accept(RequestState& request, const MatrixView& logits, int64_t first_row,
+                       IterationResult& result) {
   int simulated = -1;
   if (options_.simulate_accept_length) {
     // Floor or ceil at random with the right mean, at most all drafts.
-    const double wanted = std::clamp(*options_.simulate_accept_length, 1.0, static_cast<double>(request.drafts.size() + 1));
-    const double u = random_uniform(request.sampling.seed, request.tokens.size(), RandomPurpose::kSimulateAccept);
-    simulated = static_cast<int>(std::floor(wanted) + (u < wanted - std::floor(wanted) ? 1 : 0)) - 1;
+    const double wanted = std::clamp(*options_.simulate_accept_length, 1.0,
+                                     static_cast<double>(request.drafts.size() + 1));
+    const double u = random_uniform(request.sampling.seed, request.tokens.size(),
+                                    RandomPurpose::kSimulateAccept);
+    simulated =
+        static_cast<int>(std::floor(wanted) + (u < wanted - std::floor(wanted) ? 1 : 0)) - 1;
   }
   for (size_t row = 0; row <= request.drafts.size(); ++row) {
     const MatrixView view = row_range(logits, first_row + static_cast<int64_t>(row), 1);
@@ -157,8 +174,10 @@ std::vector<IterationResult> Iteration::decode(std::span<RequestState* const> re
     const auto accept_len = static_cast<int64_t>(results[i].new_tokens.size());
     const std::span<const int32_t> tokens = request.tokens;
     const int32_t first_position = static_cast<int32_t>(tokens.size() - accept_len) - 1;
-    extend.push_back({{request.slot, request.page_table, tokens, &request.sampling}, first_position,
-                      tokens.subspan(first_position + 1, accept_len), rows.sequences[i].row_begin});
+    extend.push_back({{request.slot, request.page_table, tokens, &request.sampling},
+                      first_position,
+                      tokens.subspan(first_position + 1, accept_len),
+                      rows.sequences[i].row_begin});
   }
   const auto row_count = static_cast<int64_t>(rows.token_ids.size());
   const int64_t width = static_cast<int64_t>(target_states_.size()) / row_count;
@@ -172,7 +191,9 @@ void Iteration::draft(std::span<RequestState* const> requests) {
   if (drafter_ == nullptr || requests.empty()) return;
   std::vector<DraftRequest> items;
   std::vector<std::vector<int32_t>> drafts(requests.size());
-  for (RequestState* request : requests) items.push_back({request->slot, request->page_table, request->tokens, &request->sampling, request->draft_steps});
+  for (RequestState* request : requests)
+    items.push_back({request->slot, request->page_table, request->tokens, &request->sampling,
+                     request->draft_steps});
   drafter_->draft(items, drafts);
   for (size_t i = 0; i < requests.size(); ++i) requests[i]->drafts = std::move(drafts[i]);
 }

@@ -31,11 +31,11 @@ struct RequestState {
   int64_t prompt_len = 0;
   SamplingParams sampling;
   TokenCounts counts;
-  std::vector<int32_t> blocked;    // ids that must not be drawn yet (minimum length)
-  int64_t blocked_until = 0;       // positions below this one
-  std::vector<int32_t> drafts;     // proposals for the positions after tokens.back()
-  int draft_steps = 0;             // proposals wanted for the next iteration; 0: none
-  bool failed = false;             // a row of logits held no number; what followed is worthless
+  std::vector<int32_t> blocked;  // ids that must not be drawn yet (minimum length)
+  int64_t blocked_until = 0;     // positions below this one
+  std::vector<int32_t> drafts;   // proposals for the positions after tokens.back()
+  int draft_steps = 0;           // proposals wanted for the next iteration; 0: none
+  bool failed = false;           // a row of logits held no number; what followed is worthless
 };
 
 struct PrefillRows {
@@ -78,7 +78,8 @@ class Iteration {
   void prefill_pass(std::span<const PrefillRows> chunks, AttentionPath path);
   MlaModel::Output run_target(Rows& rows, AttentionPath path, std::span<const int32_t> logit_rows);
   int32_t draw(RequestState& request, std::span<float> logits);
-  void accept(RequestState& request, const MatrixView& logits, int64_t first_row, IterationResult& result);
+  void accept(RequestState& request, const MatrixView& logits, int64_t first_row,
+              IterationResult& result);
 
   MlaModel& model_;
   const LatentStore& store_;

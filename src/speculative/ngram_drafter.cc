@@ -9,7 +9,9 @@ namespace {
 size_t continuation(std::span<const int32_t> tokens, size_t suffix_len) {
   const auto suffix = tokens.last(suffix_len);
   for (size_t end = tokens.size() - 1; end >= suffix_len; --end)
-    if (std::equal(suffix.begin(), suffix.end(), tokens.begin() + static_cast<int64_t>(end - suffix_len))) return end;
+    if (std::equal(suffix.begin(), suffix.end(),
+                   tokens.begin() + static_cast<int64_t>(end - suffix_len)))
+      return end;
   return 0;
 }
 
@@ -25,7 +27,8 @@ void NgramDrafter::draft(std::span<const DraftRequest> requests,
       const size_t next = continuation(tokens, suffix_len);
       if (next == 0) continue;
       const size_t count = std::min<size_t>(requests[i].steps, tokens.size() - next);
-      drafts[i].assign(tokens.begin() + static_cast<int64_t>(next), tokens.begin() + static_cast<int64_t>(next + count));
+      drafts[i].assign(tokens.begin() + static_cast<int64_t>(next),
+                       tokens.begin() + static_cast<int64_t>(next + count));
       break;
     }
   }

@@ -27,7 +27,7 @@ constexpr size_t size_bytes(DType dtype) {
 }
 
 constexpr std::string_view dtype_name(DType dtype) {
-  constexpr std::string_view kNames[] = {"F32", "BF16", "F16", "F64", "I64", "I32",
+  constexpr std::string_view kNames[] = {"F32", "BF16", "F16", "F64",  "I64",    "I32",
                                          "I16", "I8",   "U8",  "BOOL", "F8_E4M3"};
   return kNames[static_cast<size_t>(dtype)];
 }

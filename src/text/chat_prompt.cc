@@ -2,7 +2,8 @@
 
 namespace foresail {
 
-Result<std::vector<int32_t>> chat_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer, const RenderInput& input) {
+Result<std::vector<int32_t>> chat_prompt(const ChatTemplate& chat_template,
+                                         const Tokenizer& tokenizer, const RenderInput& input) {
   const auto pieces = chat_template.render_pieces(input);
   if (!pieces) return tl::unexpected<InputError>(pieces.error());
   std::vector<PromptPiece> prompt;

@@ -7,6 +7,7 @@
 
 namespace foresail {
 
-Result<std::vector<int32_t>> chat_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer, const RenderInput& input);
+Result<std::vector<int32_t>> chat_prompt(const ChatTemplate& chat_template,
+                                         const Tokenizer& tokenizer, const RenderInput& input);
 
 }  // namespace foresail

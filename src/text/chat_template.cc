@@ -38,7 +38,8 @@ std::optional<std::string> token_text(const Json& config, const char* key) {
 }
 
 // The templates of a `chat_template` entry by name.
-std::map<std::string, std::string> sources_of(const std::filesystem::path& path, const Json& config) {
+std::map<std::string, std::string> sources_of(const std::filesystem::path& path,
+                                              const Json& config) {
   std::map<std::string, std::string> out;
   if (!config.is_object() || !config.contains("chat_template")) return out;
   const Json& entry = config["chat_template"];
@@ -51,7 +52,8 @@ std::map<std::string, std::string> sources_of(const std::filesystem::path& path,
     return item.is_object() && item.contains("name") && item["name"].is_string() &&
            item.contains("template") && item["template"].is_string();
   };
-  if (!entry.is_array()) throw_model_error("{}: chat_template must be a string or a list", path.string());
+  if (!entry.is_array())
+    throw_model_error("{}: chat_template must be a string or a list", path.string());
   for (const Json& item : entry) {
     if (!is_named(item)) {
       throw_model_error("{}: every chat_template must have a name and a template", path.string());
@@ -62,7 +64,8 @@ std::map<std::string, std::string> sources_of(const std::filesystem::path& path,
 }
 
 std::string located(const std::string& name, const jinja::JinjaError& error) {
-  const std::string which = name == kDefault ? "chat template" : fmt::format("chat template '{}'", name);
+  const std::string which =
+      name == kDefault ? "chat template" : fmt::format("chat template '{}'", name);
   if (error.line == 0) return fmt::format("{}: {}", which, error.what());
   return fmt::format("{} line {}: {}", which, error.line, error.what());
 }
@@ -98,7 +101,8 @@ Result<ChatTemplate> ChatTemplate::parse(std::string source, const jinja::Limits
   return out;
 }
 
-ChatTemplate ChatTemplate::load(const std::filesystem::path& model_dir, const jinja::Limits& limits) {
+ChatTemplate ChatTemplate::load(const std::filesystem::path& model_dir,
+                                const jinja::Limits& limits) {
   const auto config_path = model_dir / "tokenizer_config.json";
   const Json config = read_config(config_path);
   std::map<std::string, std::string> sources = sources_of(config_path, config);
@@ -118,8 +122,9 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& model_dir, const ji
     }
   }
   if (sources.empty()) {
-    throw_model_error("{}: no chat template (chat_template.jinja or chat_template in tokenizer_config.json)",
-                      model_dir.string());
+    throw_model_error(
+        "{}: no chat template (chat_template.jinja or chat_template in tokenizer_config.json)",
+        model_dir.string());
   }
   ChatTemplate out;
   out.limits_ = limits;

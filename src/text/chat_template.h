@@ -41,7 +41,8 @@ class ChatTemplate {
   static Result<ChatTemplate> parse(std::string source, const jinja::Limits& limits = {});
   // chat_template.jinja, else `chat_template` of tokenizer_config.json (a string, or a list of
   // {name, template}), and additional_chat_templates/*.jinja. Throws Error{kModel}.
-  static ChatTemplate load(const std::filesystem::path& model_dir, const jinja::Limits& limits = {});
+  static ChatTemplate load(const std::filesystem::path& model_dir,
+                           const jinja::Limits& limits = {});
 
   Result<std::string> render(const RenderInput& input) const;
   Result<std::vector<TemplatePiece>> render_pieces(const RenderInput& input) const;

@@ -18,8 +18,10 @@ bool listed(std::string_view name, Names names) {
 
 // Python attributes that exist but change the object; the sandbox forbids them.
 bool is_forbidden(const Value& self, std::string_view name) {
-  if (name.size() > 4 && name.substr(0, 2) == "__" && name.substr(name.size() - 2) == "__") return true;
-  if (self.is(Kind::kList)) return listed(name, {"clear", "extend", "insert", "remove", "reverse", "sort"});
+  if (name.size() > 4 && name.substr(0, 2) == "__" && name.substr(name.size() - 2) == "__")
+    return true;
+  if (self.is(Kind::kList))
+    return listed(name, {"clear", "extend", "insert", "remove", "reverse", "sort"});
   if (self.is(Kind::kDict)) return listed(name, {"clear", "popitem", "setdefault", "update"});
   return false;
 }
@@ -30,8 +32,8 @@ bool is_unsupported(const Value& self, std::string_view name) {
   if (self.is(Kind::kList)) return name == "copy";
   return self.is(Kind::kString) &&
          listed(name, {"casefold", "encode", "expandtabs", "format_map", "isascii", "isdecimal",
-                       "isidentifier", "isprintable", "istitle", "maketrans", "rindex", "rpartition",
-                       "swapcase", "translate"});
+                       "isidentifier", "isprintable", "istitle", "maketrans", "rindex",
+                       "rpartition", "swapcase", "translate"});
 }
 
 std::string owner_name(const Value& value) {
@@ -43,7 +45,8 @@ Value missing(const Value& owner, std::string_view name) {
   return undefined_value(fmt::format("'{}' has no attribute '{}'", owner_name(owner), name));
 }
 
-// The methods of the value, or the reason why there is none; empty when Python has no such attribute.
+// The methods of the value, or the reason why there is none; empty when Python has no such
+// attribute.
 std::optional<Value> find_method(Heap& heap, const Value& value, std::string_view name) {
   if (has_method(value, name)) {
     MethodObject& method = heap.create<MethodObject>();
@@ -59,8 +62,8 @@ std::optional<Value> find_method(Heap& heap, const Value& value, std::string_vie
         fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, type_name(value)));
   }
   if (is_unsupported(value, name)) {
-    return undefined_value(
-        fmt::format("method '{}' of '{}' is not supported in chat templates", name, type_name(value)));
+    return undefined_value(fmt::format("method '{}' of '{}' is not supported in chat templates",
+                                       name, type_name(value)));
   }
   return std::nullopt;
 }
@@ -93,13 +96,15 @@ Value get_item(Heap& heap, const Value& value, const Value& key) {
     if (auto method = find_method(heap, value, key.bytes())) return *method;
     return missing(value, key.bytes());
   }
-  return undefined_value(fmt::format("{} has no element {}", owner_name(value), repr_of(heap, key).bytes()));
+  return undefined_value(
+      fmt::format("{} has no element {}", owner_name(value), repr_of(heap, key).bytes()));
 }
 
 Value loop_attribute(Heap& heap, const Value& value, std::string_view name) {
   const LoopObject& loop = *static_cast<const LoopObject*>(value.object);
   const std::vector<Value>& items = loop.items->items;
-  const auto index0 = static_cast<Integer>(loop.index0), length = static_cast<Integer>(items.size());
+  const auto index0 = static_cast<Integer>(loop.index0),
+             length = static_cast<Integer>(items.size());
   if (name == "index") return int_value(index0 + 1);
   if (name == "index0") return int_value(index0);
   if (name == "first") return bool_value(index0 == 0);
@@ -110,7 +115,8 @@ Value loop_attribute(Heap& heap, const Value& value, std::string_view name) {
   if (name == "depth") return int_value(loop.depth0 + 1);
   if (name == "depth0") return int_value(loop.depth0);
   if (name == "previtem") {
-    return index0 == 0 || index0 > length ? undefined_value("there is no previous item") : items[loop.index0 - 1];
+    return index0 == 0 || index0 > length ? undefined_value("there is no previous item")
+                                          : items[loop.index0 - 1];
   }
   if (name == "nextitem") {
     return index0 + 1 >= length ? undefined_value("there is no next item") : items[loop.index0 + 1];

@@ -13,7 +13,8 @@ const Value* Arguments::find(std::string_view name) const {
   return nullptr;
 }
 
-Bound::Bound(std::string_view callee, const Arguments& arguments, std::initializer_list<const char*> names)
+Bound::Bound(std::string_view callee, const Arguments& arguments,
+             std::initializer_list<const char*> names)
     : callee_(callee), names_(names), values_(names.size(), nullptr) {
   if (arguments.positional.size() > names.size()) {
     throw JinjaError(fmt::format("{}() takes at most {} arguments ({} given)", callee, names.size(),
@@ -54,7 +55,8 @@ Integer Bound::integer(size_t i, Integer fallback) const {
 const Text& Bound::string(size_t i) const {
   const Value& value = required(i);
   if (!value.is(Kind::kString)) {
-    throw JinjaError(fmt::format("{}(): '{}' must be a string, not '{}'", callee_, names_[i], type_name(value)));
+    throw JinjaError(
+        fmt::format("{}(): '{}' must be a string, not '{}'", callee_, names_[i], type_name(value)));
   }
   return *value.text;
 }

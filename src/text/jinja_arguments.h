@@ -21,7 +21,8 @@ struct Arguments {
 // Arguments by parameter position. Surplus, unknown and doubled ones throw.
 class Bound {
  public:
-  Bound(std::string_view callee, const Arguments& arguments, std::initializer_list<const char*> names);
+  Bound(std::string_view callee, const Arguments& arguments,
+        std::initializer_list<const char*> names);
 
   bool has(size_t i) const { return values_[i] != nullptr; }
   bool has_value(size_t i) const { return has(i) && !values_[i]->is(Kind::kNone); }

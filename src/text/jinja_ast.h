@@ -14,10 +14,32 @@ struct Expr;
 using ExprPtr = std::unique_ptr<Expr>;
 
 enum class ExprKind : uint8_t {
-  kConstant, kName, kList, kTuple, kDict,
-  kAttribute, kItem, kSlice, kCall, kFilter, kTest,
-  kConditional, kOr, kAnd, kNot, kCompare,
-  kAdd, kSub, kMul, kDiv, kFloorDiv, kMod, kPow, kConcat, kNegate, kPlus,
+  kConstant,
+  kName,
+  kList,
+  kTuple,
+  kDict,
+  kAttribute,
+  kItem,
+  kSlice,
+  kCall,
+  kFilter,
+  kTest,
+  kConditional,
+  kOr,
+  kAnd,
+  kNot,
+  kCompare,
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kFloorDiv,
+  kMod,
+  kPow,
+  kConcat,
+  kNegate,
+  kPlus,
 };
 enum class CompareOp : uint8_t { kEq, kNe, kLt, kLe, kGt, kGe, kIn, kNotIn };
 
@@ -31,8 +53,8 @@ struct CallArguments {
 struct Expr {
   ExprKind kind;
   int line = 0;
-  int height = 1;       // of the tree below, bounded by the parser
-  std::string name;     // names, attributes, filters, tests, the namespace of a target
+  int height = 1;    // of the tree below, bounded by the parser
+  std::string name;  // names, attributes, filters, tests, the namespace of a target
   Value constant;
   // Operands in source order. kSlice: start, stop, step (null when left out). kConditional: test,
   // then, else (null when left out). kDict: key, value, key, value, ...
@@ -42,8 +64,19 @@ struct Expr {
 };
 
 enum class StmtKind : uint8_t {
-  kText, kPrint, kIf, kFor, kSet, kSetBlock, kMacro, kCallBlock, kFilterBlock, kWith, kScope,
-  kBreak, kContinue,
+  kText,
+  kPrint,
+  kIf,
+  kFor,
+  kSet,
+  kSetBlock,
+  kMacro,
+  kCallBlock,
+  kFilterBlock,
+  kWith,
+  kScope,
+  kBreak,
+  kContinue,
 };
 
 struct Stmt;

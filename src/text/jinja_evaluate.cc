@@ -12,29 +12,39 @@ Value Interpreter::evaluate(const Expr& expr, Scope& scope) {
   heap_.step();
   line_ = expr.line;
   switch (expr.kind) {
-    case ExprKind::kConstant: return expr.constant;
-    case ExprKind::kName: return lookup(expr.name, scope);
+    case ExprKind::kConstant:
+      return expr.constant;
+    case ExprKind::kName:
+      return lookup(expr.name, scope);
     case ExprKind::kAttribute: {
       const Value owner = evaluate(*expr.children[0], scope);
       line_ = expr.line;
       return get_attribute(heap_, owner, expr.name);
     }
-    case ExprKind::kItem: return item(expr, scope);
-    case ExprKind::kCall: return call_expression(expr, scope);
-    case ExprKind::kFilter: return filter_expression(expr, scope);
-    case ExprKind::kCompare: return compare(expr, scope);
-    case ExprKind::kConcat: return concat(expr, scope);
+    case ExprKind::kItem:
+      return item(expr, scope);
+    case ExprKind::kCall:
+      return call_expression(expr, scope);
+    case ExprKind::kFilter:
+      return filter_expression(expr, scope);
+    case ExprKind::kCompare:
+      return compare(expr, scope);
+    case ExprKind::kConcat:
+      return concat(expr, scope);
     case ExprKind::kList:
     case ExprKind::kTuple:
-    case ExprKind::kDict: return literal(expr, scope);
-    default: return evaluate_operator(expr, scope);
+    case ExprKind::kDict:
+      return literal(expr, scope);
+    default:
+      return evaluate_operator(expr, scope);
   }
 }
 
 Value Interpreter::evaluate_operator(const Expr& expr, Scope& scope) {
   const auto child = [&](size_t i) { return evaluate(*expr.children[i], scope); };
   switch (expr.kind) {
-    case ExprKind::kSlice: throw JinjaError("a slice is not a value");
+    case ExprKind::kSlice:
+      throw JinjaError("a slice is not a value");
     case ExprKind::kTest: {
       const Value input = child(0);
       return bool_value(test(expr.name, input, arguments(expr.arguments, scope)));
@@ -42,15 +52,19 @@ Value Interpreter::evaluate_operator(const Expr& expr, Scope& scope) {
     case ExprKind::kConditional:
       if (is_truthy(child(0))) return child(1);
       if (expr.children[2]) return child(2);
-      return undefined_value(fmt::format("the inline if-expression on line {} evaluated to false and no "
-                                         "else section was defined.", expr.line));
+      return undefined_value(
+          fmt::format("the inline if-expression on line {} evaluated to false and no "
+                      "else section was defined.",
+                      expr.line));
     case ExprKind::kOr:
     case ExprKind::kAnd: {
       Value left = child(0);
       return is_truthy(left) == (expr.kind == ExprKind::kOr) ? left : child(1);
     }
-    case ExprKind::kNot: return bool_value(!is_truthy(child(0)));
-    case ExprKind::kNegate: return negate(child(0));
+    case ExprKind::kNot:
+      return bool_value(!is_truthy(child(0)));
+    case ExprKind::kNegate:
+      return negate(child(0));
     case ExprKind::kPlus: {
       const Value value = child(0);
       return negate(negate(value));
@@ -107,7 +121,8 @@ Value Interpreter::item(const Expr& expr, Scope& scope) {
   }
   line_ = expr.line;
   if (owner.is(Kind::kUndefined)) throw_undefined(owner);
-  if (owner.is(Kind::kString) || owner.is(Kind::kList) || owner.is(Kind::kTuple) || owner.is(Kind::kRange)) {
+  if (owner.is(Kind::kString) || owner.is(Kind::kList) || owner.is(Kind::kTuple) ||
+      owner.is(Kind::kRange)) {
     return slice(heap_, owner, bounds);
   }
   throw JinjaError(fmt::format("'{}' object cannot be sliced", type_name(owner)));
@@ -117,7 +132,8 @@ Arguments Interpreter::arguments(const CallArguments& source, Scope& scope) {
   Arguments out;
   for (const ExprPtr& expr : source.positional) out.positional.push_back(evaluate(*expr, scope));
   for (const auto& [name, expr] : source.keywords) {
-    if (out.find(name) != nullptr) throw JinjaError(fmt::format("keyword argument repeated: {}", name));
+    if (out.find(name) != nullptr)
+      throw JinjaError(fmt::format("keyword argument repeated: {}", name));
     out.named.emplace_back(name, evaluate(*expr, scope));
   }
   if (source.star) {
@@ -160,14 +176,30 @@ Value Interpreter::compare(const Expr& expr, Scope& scope) {
     line_ = expr.line;
     bool holds = false;
     switch (expr.compare[i]) {
-      case CompareOp::kEq: holds = values_equal(left, right); break;
-      case CompareOp::kNe: holds = !values_equal(left, right); break;
-      case CompareOp::kLt: holds = value_less(left, right, "<"); break;
-      case CompareOp::kGt: holds = value_less(right, left, ">"); break;
-      case CompareOp::kLe: holds = value_less(left, right, "<=") || values_equal(left, right); break;
-      case CompareOp::kGe: holds = value_less(right, left, ">=") || values_equal(left, right); break;
-      case CompareOp::kIn: holds = contains(heap_, right, left); break;
-      case CompareOp::kNotIn: holds = !contains(heap_, right, left); break;
+      case CompareOp::kEq:
+        holds = values_equal(left, right);
+        break;
+      case CompareOp::kNe:
+        holds = !values_equal(left, right);
+        break;
+      case CompareOp::kLt:
+        holds = value_less(left, right, "<");
+        break;
+      case CompareOp::kGt:
+        holds = value_less(right, left, ">");
+        break;
+      case CompareOp::kLe:
+        holds = value_less(left, right, "<=") || values_equal(left, right);
+        break;
+      case CompareOp::kGe:
+        holds = value_less(right, left, ">=") || values_equal(left, right);
+        break;
+      case CompareOp::kIn:
+        holds = contains(heap_, right, left);
+        break;
+      case CompareOp::kNotIn:
+        holds = !contains(heap_, right, left);
+        break;
     }
     if (!holds) return bool_value(false);
     left = std::move(right);

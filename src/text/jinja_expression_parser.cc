@@ -8,7 +8,8 @@ namespace foresail::jinja {
 
 ExpressionParser::Nesting::Nesting(ExpressionParser& parser) : parser_(parser) {
   if (parser_.depth_ >= parser_.limits_.max_parse_depth) {
-    parser_.fail(fmt::format("limit max_parse_depth ({}) exceeded", parser_.limits_.max_parse_depth));
+    parser_.fail(
+        fmt::format("limit max_parse_depth ({}) exceeded", parser_.limits_.max_parse_depth));
   }
   ++parser_.depth_;
 }
@@ -40,21 +41,25 @@ std::string ExpressionParser::expect_name() {
   return name;
 }
 bool ExpressionParser::names_between(size_t first, std::string_view name) const {
-  return std::any_of(tokens_.begin() + static_cast<long>(first),
-                     tokens_.begin() + static_cast<long>(position_), [&](const Token& token) {
-                       return token.kind == TokenKind::kName && token.text == name;
-                     });
+  return std::any_of(
+      tokens_.begin() + static_cast<long>(first), tokens_.begin() + static_cast<long>(position_),
+      [&](const Token& token) { return token.kind == TokenKind::kName && token.text == name; });
 }
 void ExpressionParser::fail(const std::string& message, int line) const {
   throw JinjaError(message, line != 0 ? line : current().line);
 }
 std::string ExpressionParser::describe_current() const {
   switch (current().kind) {
-    case TokenKind::kBlockEnd: return "end of statement block";
-    case TokenKind::kPrintEnd: return "end of print statement";
-    case TokenKind::kEnd: return "end of template";
-    case TokenKind::kString: return "a string";
-    default: return fmt::format("'{}'", current().text.substr(0, 60));
+    case TokenKind::kBlockEnd:
+      return "end of statement block";
+    case TokenKind::kPrintEnd:
+      return "end of print statement";
+    case TokenKind::kEnd:
+      return "end of template";
+    case TokenKind::kString:
+      return "a string";
+    default:
+      return fmt::format("'{}'", current().text.substr(0, 60));
   }
 }
 

@@ -45,7 +45,8 @@ Value format_filter(Interpreter& in, const Value& input, const Arguments& argume
   Value values = heap.list(arguments.positional, Kind::kTuple);
   if (!arguments.named.empty()) {
     values = heap.dict();
-    for (const auto& [key, value] : arguments.named) heap.set(values.dict(), string_value(key), value);
+    for (const auto& [key, value] : arguments.named)
+      heap.set(values.dict(), string_value(key), value);
   }
   return heap.text(percent_format(heap, text_of(heap, input), values));
 }
@@ -134,7 +135,8 @@ Value attr(Interpreter& in, const Value& input, const Arguments& arguments) {
   if (input.is(Kind::kUndefined)) throw_undefined(input);
   // Attributes only: unlike `.`, this does not fall back to dict keys.
   if (input.is(Kind::kDict) && !has_method(input, args.string(0).view())) {
-    return undefined_value(fmt::format("'dict object' has no attribute '{}'", args.string(0).bytes()));
+    return undefined_value(
+        fmt::format("'dict object' has no attribute '{}'", args.string(0).bytes()));
   }
   return get_attribute(in.heap(), input, args.string(0).view());
 }
@@ -143,11 +145,22 @@ Value attr(Interpreter& in, const Value& input, const Arguments& arguments) {
 
 Filter find_text_filter(std::string_view name) {
   static const std::unordered_map<std::string_view, Filter> kFilters = {
-      {"upper", case_filter<Casing::kUpper>}, {"lower", case_filter<Casing::kLower>},
-      {"capitalize", case_filter<Casing::kCapitalize>}, {"title", case_filter<Casing::kTitleFilter>},
-      {"trim", trim}, {"string", string_filter}, {"replace", replace_filter}, {"format", format_filter},
-      {"safe", safe}, {"e", escape}, {"escape", escape}, {"indent", indent}, {"tojson", tojson},
-      {"default", default_filter}, {"d", default_filter}, {"attr", attr}};
+      {"upper", case_filter<Casing::kUpper>},
+      {"lower", case_filter<Casing::kLower>},
+      {"capitalize", case_filter<Casing::kCapitalize>},
+      {"title", case_filter<Casing::kTitleFilter>},
+      {"trim", trim},
+      {"string", string_filter},
+      {"replace", replace_filter},
+      {"format", format_filter},
+      {"safe", safe},
+      {"e", escape},
+      {"escape", escape},
+      {"indent", indent},
+      {"tojson", tojson},
+      {"default", default_filter},
+      {"d", default_filter},
+      {"attr", attr}};
   const auto it = kFilters.find(name);
   return it == kFilters.end() ? nullptr : it->second;
 }
@@ -162,7 +175,9 @@ Filter find_filter(std::string_view name) {
 
 }  // namespace
 
-bool is_filter(std::string_view name) { return find_filter(name) != nullptr; }
+bool is_filter(std::string_view name) {
+  return find_filter(name) != nullptr;
+}
 
 Value Interpreter::filter(std::string_view name, const Value& input, const Arguments& arguments) {
   const Depth depth(*this);

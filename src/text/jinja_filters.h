@@ -9,7 +9,7 @@ namespace foresail::jinja {
 
 using Filter = Value (*)(Interpreter&, const Value& input, const Arguments&);
 
-Filter find_text_filter(std::string_view name);      // null when unknown
+Filter find_text_filter(std::string_view name);  // null when unknown
 Filter find_sequence_filter(std::string_view name);
 Filter find_number_filter(std::string_view name);
 bool is_filter(std::string_view name);

@@ -26,7 +26,8 @@ int parse_number(std::string_view text, size_t& i) {
   int value = 0;
   while (i < text.size() && text[i] >= '0' && text[i] <= '9') {
     value = value * 10 + (text[i++] - '0');
-    if (value > kMaxWidth) throw JinjaError(fmt::format("limit of format width ({}) exceeded", kMaxWidth));
+    if (value > kMaxWidth)
+      throw JinjaError(fmt::format("limit of format width ({}) exceeded", kMaxWidth));
   }
   return value;
 }
@@ -37,12 +38,18 @@ std::string digits_of(double value, const Spec& spec, char type, int default_pre
   const int precision = std::min(spec.precision < 0 ? default_precision : spec.precision, 400);
   const double magnitude = std::fabs(value);
   switch (type) {
-    case 'e': return fmt::format("{:.{}e}", magnitude, precision);
-    case 'E': return fmt::format("{:.{}E}", magnitude, precision);
-    case 'g': return fmt::format("{:.{}g}", magnitude, precision);
-    case 'G': return fmt::format("{:.{}G}", magnitude, precision);
-    case '%': return fmt::format("{:.{}f}%", magnitude * 100, precision);
-    default: return fmt::format("{:.{}f}", magnitude, precision);
+    case 'e':
+      return fmt::format("{:.{}e}", magnitude, precision);
+    case 'E':
+      return fmt::format("{:.{}E}", magnitude, precision);
+    case 'g':
+      return fmt::format("{:.{}g}", magnitude, precision);
+    case 'G':
+      return fmt::format("{:.{}G}", magnitude, precision);
+    case '%':
+      return fmt::format("{:.{}f}%", magnitude * 100, precision);
+    default:
+      return fmt::format("{:.{}f}", magnitude, precision);
   }
 }
 
@@ -50,7 +57,10 @@ std::string radix_digits(Integer value, int radix, bool upper) {
   auto magnitude = static_cast<unsigned __int128>(value < 0 ? -value : value);
   std::string out;
   do {
-    out.insert(out.begin(), (upper ? "0123456789ABCDEF" : "0123456789abcdef")[static_cast<int>(magnitude % static_cast<unsigned>(radix))]);
+    out.insert(
+        out.begin(),
+        (upper ? "0123456789ABCDEF"
+               : "0123456789abcdef")[static_cast<int>(magnitude % static_cast<unsigned>(radix))]);
     magnitude /= static_cast<unsigned>(radix);
   } while (magnitude != 0);
   return out;
@@ -78,7 +88,8 @@ Text pad(const Spec& spec, Text body, char default_align) {
 
 Text format_number(const Value& value, const Spec& spec) {
   char type = spec.type;
-  const bool real = value.is(Kind::kFloat) || (type != 0 && std::string_view("eEfFgG%").find(type) != std::string_view::npos);
+  const bool real = value.is(Kind::kFloat) ||
+                    (type != 0 && std::string_view("eEfFgG%").find(type) != std::string_view::npos);
   const bool negative = value.is(Kind::kFloat) ? std::signbit(value.real) : value.integer < 0;
   std::string digits;
   if (real && type == 0 && spec.precision < 0) {
@@ -92,24 +103,28 @@ Text format_number(const Value& value, const Spec& spec) {
     digits = integer_text(value.integer);
     if (negative) digits.erase(0, 1);
   } else {
-    throw JinjaError(fmt::format("Unknown format code '{}' for object of type '{}'", type, type_name(value)));
+    throw JinjaError(
+        fmt::format("Unknown format code '{}' for object of type '{}'", type, type_name(value)));
   }
   if (spec.comma) group_thousands(digits);
   const std::string sign = negative ? "-" : spec.sign == '+' ? "+" : spec.sign == ' ' ? " " : "";
   if (spec.zero && spec.align == 0) {
     const size_t used = digits.size() + sign.size();
-    if (used < static_cast<size_t>(spec.width)) digits.insert(0, static_cast<size_t>(spec.width) - used, '0');
+    if (used < static_cast<size_t>(spec.width))
+      digits.insert(0, static_cast<size_t>(spec.width) - used, '0');
   }
   return pad(spec, Text(sign + digits, value.tainted), '>');
 }
 
 Text format_value(Heap& heap, const Value& value, const Spec& spec, bool empty_spec) {
-  if (value.is_number() && !(value.is(Kind::kBool) && (empty_spec || spec.type == 's')) && spec.type != 's') {
+  if (value.is_number() && !(value.is(Kind::kBool) && (empty_spec || spec.type == 's')) &&
+      spec.type != 's') {
     if (empty_spec) return text_of(heap, value);
     return format_number(value, spec);
   }
   if (!value.is(Kind::kString) && !empty_spec) {
-    throw JinjaError(fmt::format("unsupported format string passed to {}.__format__", type_name(value)));
+    throw JinjaError(
+        fmt::format("unsupported format string passed to {}.__format__", type_name(value)));
   }
   if (spec.type != 0 && spec.type != 's') {
     throw JinjaError(fmt::format("Unknown format code '{}' for object of type 'str'", spec.type));
@@ -126,7 +141,9 @@ Text format_value(Heap& heap, const Value& value, const Spec& spec, bool empty_s
 Spec parse_spec(std::string_view text) {
   Spec spec;
   size_t i = 0;
-  const auto is_align = [&](size_t at) { return at < text.size() && std::string_view("<>^=").find(text[at]) != std::string_view::npos; };
+  const auto is_align = [&](size_t at) {
+    return at < text.size() && std::string_view("<>^=").find(text[at]) != std::string_view::npos;
+  };
   const std::vector<size_t> offsets = character_offsets(text);
   if (offsets.size() > 1 && is_align(offsets[1])) {
     spec.fill = std::string(text.substr(0, offsets[1]));
@@ -136,7 +153,8 @@ Spec parse_spec(std::string_view text) {
     spec.align = text[i++];
   }
   if (spec.align == '=') throw JinjaError("format alignment '=' is not supported");
-  if (i < text.size() && (text[i] == '+' || text[i] == '-' || text[i] == ' ')) spec.sign = text[i++];
+  if (i < text.size() && (text[i] == '+' || text[i] == '-' || text[i] == ' '))
+    spec.sign = text[i++];
   if (i < text.size() && text[i] == '#') spec.alternate = (++i, true);
   if (i < text.size() && text[i] == '0') spec.zero = (++i, true);
   spec.width = parse_number(text, i);
@@ -170,11 +188,13 @@ Text percent_format(Heap& heap, const Text& format, const Value& values) {
       if (close == std::string_view::npos) throw JinjaError("incomplete format key");
       if (!values.is(Kind::kDict)) throw JinjaError("format requires a mapping");
       const Value* found = values.dict().find(text.substr(i + 1, close - i - 1));
-      if (found == nullptr) throw JinjaError(fmt::format("'{}'", text.substr(i + 1, close - i - 1)));
+      if (found == nullptr)
+        throw JinjaError(fmt::format("'{}'", text.substr(i + 1, close - i - 1)));
       named = *found;
       i = close + 1;
     }
-    for (; i < text.size() && std::string_view("#0- +").find(text[i]) != std::string_view::npos; ++i) {
+    for (; i < text.size() && std::string_view("#0- +").find(text[i]) != std::string_view::npos;
+         ++i) {
       if (text[i] == '-') spec.align = '<';
       if (text[i] == '0') spec.zero = true;
       if (text[i] == '+' || (text[i] == ' ' && spec.sign != '+')) spec.sign = text[i];
@@ -195,7 +215,8 @@ Text percent_format(Heap& heap, const Text& format, const Value& values) {
       out.append(format_value(heap, shown, spec, false));
     } else if (std::string_view("diuxXoeEfFgG").find(type) != std::string_view::npos) {
       if (!value.is_number()) {
-        throw JinjaError(fmt::format("%{} format: a real number is required, not {}", type, type_name(value)));
+        throw JinjaError(
+            fmt::format("%{} format: a real number is required, not {}", type, type_name(value)));
       }
       const bool integral = std::string_view("diuxXo").find(type) != std::string_view::npos;
       if (integral && value.is(Kind::kFloat)) value = int_value(truncated(value.real));
@@ -206,7 +227,8 @@ Text percent_format(Heap& heap, const Text& format, const Value& values) {
     }
     heap.charge_string(out.size_bytes());
   }
-  if (is_tuple ? next < values.list().items.size() : next == 0 && !values.is(Kind::kDict) && !values.is(Kind::kList)) {
+  if (is_tuple ? next < values.list().items.size()
+               : next == 0 && !values.is(Kind::kDict) && !values.is(Kind::kList)) {
     throw JinjaError("not all arguments converted during string formatting");
   }
   return out;
@@ -227,18 +249,21 @@ Text brace_format(Heap& heap, const Text& format, const Arguments& arguments) {
     }
     const size_t close = text.find('}', i);
     if (text[i] == '}') throw JinjaError("Single '}' encountered in format string");
-    if (close == std::string_view::npos) throw JinjaError("Single '{' encountered in format string");
+    if (close == std::string_view::npos)
+      throw JinjaError("Single '{' encountered in format string");
     std::string_view field = text.substr(i + 1, close - i - 1);
     i = close + 1;
     const size_t colon = std::min(field.find(':'), field.size());
-    const std::string_view spec_text = colon < field.size() ? field.substr(colon + 1) : std::string_view();
+    const std::string_view spec_text =
+        colon < field.size() ? field.substr(colon + 1) : std::string_view();
     field = field.substr(0, colon);
     char conversion = 0;
     if (field.size() >= 2 && field[field.size() - 2] == '!') {
       conversion = field.back();
       field.remove_suffix(2);
     }
-    if (spec_text.find('{') != std::string_view::npos) throw JinjaError("nested format fields are not supported");
+    if (spec_text.find('{') != std::string_view::npos)
+      throw JinjaError("nested format fields are not supported");
     size_t end = std::min(field.find_first_of(".["), field.size());
     const std::string_view first = field.substr(0, end);
     Value value;
@@ -246,7 +271,8 @@ Text brace_format(Heap& heap, const Text& format, const Arguments& arguments) {
     const int index = first.empty() ? static_cast<int>(automatic++) : parse_number(first, digits);
     if (first.empty() || digits == first.size()) {
       if (static_cast<size_t>(index) >= arguments.positional.size()) {
-        throw JinjaError(fmt::format("Replacement index {} out of range for positional args tuple", index));
+        throw JinjaError(
+            fmt::format("Replacement index {} out of range for positional args tuple", index));
       }
       value = arguments.positional[static_cast<size_t>(index)];
     } else {
@@ -256,12 +282,16 @@ Text brace_format(Heap& heap, const Text& format, const Arguments& arguments) {
     }
     while (end < field.size()) {
       const bool item = field[end] == '[';
-      const size_t stop = std::min(item ? field.find(']', end) : field.find_first_of(".[", end + 1), field.size());
+      const size_t stop =
+          std::min(item ? field.find(']', end) : field.find_first_of(".[", end + 1), field.size());
       const std::string_view name = field.substr(end + 1, stop - end - 1);
       size_t used = 0;
       const int number = item ? parse_number(name, used) : 0;
-      if (!item) value = get_attribute(heap, value, name);
-      else value = get_item(heap, value, used > 0 && used == name.size() ? int_value(number) : string_value(name));
+      if (!item)
+        value = get_attribute(heap, value, name);
+      else
+        value = get_item(heap, value,
+                         used > 0 && used == name.size() ? int_value(number) : string_value(name));
       end = item ? std::min(stop + 1, field.size()) : stop;
     }
     if (conversion == 'r') value = string_value(repr_of(heap, value));

@@ -34,7 +34,8 @@ void Interpreter::emit(const Value& value) {
     out_->append(repr_of(heap_, value));
   }
   if (out_->size_bytes() > heap_.limits().max_output_bytes) {
-    throw JinjaError(fmt::format("limit max_output_bytes ({}) exceeded", heap_.limits().max_output_bytes));
+    throw JinjaError(
+        fmt::format("limit max_output_bytes ({}) exceeded", heap_.limits().max_output_bytes));
   }
 }
 
@@ -56,27 +57,42 @@ Interpreter::Flow Interpreter::run(const Stmt& statement, Scope& scope) {
       heap_.charge_string(statement.text.size());
       if (out_->size_bytes() > heap_.limits().max_output_bytes) emit(Value());
       break;
-    case StmtKind::kPrint: emit(evaluate(*statement.value, scope)); break;
-    case StmtKind::kIf: return run_if(statement, scope);
-    case StmtKind::kFor: return run_for(statement, scope, evaluate(*statement.value, scope), 0);
-    case StmtKind::kSet: assign(*statement.target, evaluate(*statement.value, scope), scope); break;
-    case StmtKind::kSetBlock: run_set_block(statement, scope); break;
-    case StmtKind::kMacro: scope.set(statement.macro->name, define_macro(*statement.macro, scope)); break;
-    case StmtKind::kCallBlock: run_call_block(statement, scope); break;
+    case StmtKind::kPrint:
+      emit(evaluate(*statement.value, scope));
+      break;
+    case StmtKind::kIf:
+      return run_if(statement, scope);
+    case StmtKind::kFor:
+      return run_for(statement, scope, evaluate(*statement.value, scope), 0);
+    case StmtKind::kSet:
+      assign(*statement.target, evaluate(*statement.value, scope), scope);
+      break;
+    case StmtKind::kSetBlock:
+      run_set_block(statement, scope);
+      break;
+    case StmtKind::kMacro:
+      scope.set(statement.macro->name, define_macro(*statement.macro, scope));
+      break;
+    case StmtKind::kCallBlock:
+      run_call_block(statement, scope);
+      break;
     case StmtKind::kFilterBlock: {
       Text body = captured(statement.body, scope);
       emit(filtered(statement.filter.get(), std::move(body), scope));
       break;
     }
-    case StmtKind::kWith: return run_with(statement, scope);
+    case StmtKind::kWith:
+      return run_with(statement, scope);
     case StmtKind::kScope: {
       Scope& inner = heap_.create_scope(&scope);
       const Flow flow = run(statement.body, inner);
       heap_.release_scope(inner);
       return flow;
     }
-    case StmtKind::kBreak: return Flow::kBreak;
-    case StmtKind::kContinue: return Flow::kContinue;
+    case StmtKind::kBreak:
+      return Flow::kBreak;
+    case StmtKind::kContinue:
+      return Flow::kContinue;
   }
   return Flow::kNormal;
 }
@@ -90,7 +106,8 @@ Interpreter::Flow Interpreter::run_if(const Stmt& statement, Scope& scope) {
 
 Interpreter::Flow Interpreter::run_with(const Stmt& statement, Scope& scope) {
   Scope& inner = heap_.create_scope(&scope);
-  for (const auto& [target, value] : statement.bindings) assign(*target, evaluate(*value, scope), inner);
+  for (const auto& [target, value] : statement.bindings)
+    assign(*target, evaluate(*value, scope), inner);
   const Flow flow = run(statement.body, inner);
   heap_.release_scope(inner);
   return flow;
@@ -130,7 +147,8 @@ void Interpreter::assign(const Expr& target, const Value& value, Scope& scope) {
   if (target.kind == ExprKind::kName) return scope.set(target.name, value);
   if (target.kind == ExprKind::kAttribute) {
     const Value owner = lookup(target.children[0]->name, scope);
-    if (!owner.is(Kind::kNamespace)) throw JinjaError("cannot assign attribute on non-namespace object");
+    if (!owner.is(Kind::kNamespace))
+      throw JinjaError("cannot assign attribute on non-namespace object");
     if (target.name[0] == '_') {
       throw JinjaError("Chat templates cannot store underscore-prefixed attributes on a namespace");
     }
@@ -142,9 +160,11 @@ void Interpreter::assign(const Expr& target, const Value& value, Scope& scope) {
   }
   const std::vector<Value> items = iterate(heap_, value).items;
   const size_t wanted = target.children.size();
-  if (items.size() > wanted) throw JinjaError(fmt::format("too many values to unpack (expected {})", wanted));
+  if (items.size() > wanted)
+    throw JinjaError(fmt::format("too many values to unpack (expected {})", wanted));
   if (items.size() < wanted) {
-    throw JinjaError(fmt::format("not enough values to unpack (expected {}, got {})", wanted, items.size()));
+    throw JinjaError(
+        fmt::format("not enough values to unpack (expected {}, got {})", wanted, items.size()));
   }
   for (size_t i = 0; i < wanted; ++i) assign(*target.children[i], items[i], scope);
 }

@@ -96,7 +96,8 @@ Value loop_attribute(Heap& heap, const Value& loop, std::string_view name);
 // Bound methods of str, list, tuple, dict and loop.
 bool has_method(const Value& self, std::string_view name);
 Value call_method(Interpreter& interpreter, const MethodObject& method, const Arguments& arguments);
-Value call_string_method(Heap& heap, const Text& self, std::string_view name, const Arguments& arguments);
+Value call_string_method(Heap& heap, const Text& self, std::string_view name,
+                         const Arguments& arguments);
 
 // Global functions: range, dict, namespace, raise_exception, strftime_now.
 std::optional<Value> find_global(std::string_view name);

@@ -18,19 +18,32 @@ class Writer {
   void value(const Value& v, int depth) {
     heap_.step();
     if (depth > heap_.limits().max_value_depth) {
-      throw JinjaError(fmt::format("limit max_value_depth ({}) exceeded", heap_.limits().max_value_depth));
+      throw JinjaError(
+          fmt::format("limit max_value_depth ({}) exceeded", heap_.limits().max_value_depth));
     }
     if (out.size() > heap_.limits().max_string_bytes) heap_.charge_string(out.size());
     tainted = tainted || v.tainted;
     switch (v.kind) {
-      case Kind::kNone: out += "null"; return;
-      case Kind::kBool: out += v.integer != 0 ? "true" : "false"; return;
-      case Kind::kInt: out += integer_text(v.integer); return;
-      case Kind::kFloat: out += number(v.real); return;
-      case Kind::kString: string(*v.text); return;
+      case Kind::kNone:
+        out += "null";
+        return;
+      case Kind::kBool:
+        out += v.integer != 0 ? "true" : "false";
+        return;
+      case Kind::kInt:
+        out += integer_text(v.integer);
+        return;
+      case Kind::kFloat:
+        out += number(v.real);
+        return;
+      case Kind::kString:
+        string(*v.text);
+        return;
       case Kind::kList:
-      case Kind::kTuple: return array(v.list().items, depth);
-      case Kind::kDict: return object(v.dict(), depth);
+      case Kind::kTuple:
+        return array(v.list().items, depth);
+      case Kind::kDict:
+        return object(v.dict(), depth);
       default:
         throw JinjaError(fmt::format("Object of type {} is not JSON serializable", type_name(v)));
     }
@@ -56,7 +69,8 @@ class Writer {
       const Utf8Char c = decode_utf8(body, i);
       const char32_t code = c.code_point;
       constexpr std::string_view kFrom = "\"\\\n\r\t\f\b", kTo = "\"\\nrtfb";
-      const size_t simple = code < 0x80 ? kFrom.find(static_cast<char>(code)) : std::string_view::npos;
+      const size_t simple =
+          code < 0x80 ? kFrom.find(static_cast<char>(code)) : std::string_view::npos;
       if (simple != std::string_view::npos) {
         out.push_back('\\');
         out.push_back(kTo[simple]);
@@ -94,7 +108,8 @@ class Writer {
   void key(const Value& k) {
     if (k.is(Kind::kString)) return string(*k.text);
     if (!k.is(Kind::kNone) && !k.is_number()) {
-      throw JinjaError(fmt::format("keys must be str, int, float, bool or None, not {}", type_name(k)));
+      throw JinjaError(
+          fmt::format("keys must be str, int, float, bool or None, not {}", type_name(k)));
     }
     out.push_back('"');
     value(k, 0);

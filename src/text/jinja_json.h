@@ -8,8 +8,8 @@ namespace foresail::jinja {
 struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;
-  bool pretty = false;      // a newline and `indent` per level
-  std::string indent;       // of one level
+  bool pretty = false;  // a newline and `indent` per level
+  std::string indent;   // of one level
   std::string item_separator = ", ";
   std::string key_separator = ": ";
 };

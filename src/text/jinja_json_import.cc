@@ -7,19 +7,30 @@
 namespace foresail::jinja {
 namespace {
 
-constexpr std::string_view kRoles[] = {"system", "user", "assistant", "tool", "developer", "function", "ipython"};
+constexpr std::string_view kRoles[] = {"system",    "user",     "assistant", "tool",
+                                       "developer", "function", "ipython"};
 constexpr int kMaxDepth = 100;
 
 Value import_value(Heap& heap, const OrderedJson& json, int depth) {
-  if (depth > kMaxDepth) throw JinjaError(fmt::format("limit of JSON depth ({}) exceeded", kMaxDepth));
+  if (depth > kMaxDepth)
+    throw JinjaError(fmt::format("limit of JSON depth ({}) exceeded", kMaxDepth));
   heap.step();
   Value out;
   switch (json.type()) {
-    case OrderedJson::value_t::boolean: out = bool_value(json.get<bool>()); break;
-    case OrderedJson::value_t::number_integer: out = int_value(json.get<int64_t>()); break;
-    case OrderedJson::value_t::number_unsigned: out = int_value(static_cast<Integer>(json.get<uint64_t>())); break;
-    case OrderedJson::value_t::number_float: out = float_value(json.get<double>()); break;
-    case OrderedJson::value_t::string: return heap.text(Text(json.get_ref<const std::string&>(), true));
+    case OrderedJson::value_t::boolean:
+      out = bool_value(json.get<bool>());
+      break;
+    case OrderedJson::value_t::number_integer:
+      out = int_value(json.get<int64_t>());
+      break;
+    case OrderedJson::value_t::number_unsigned:
+      out = int_value(static_cast<Integer>(json.get<uint64_t>()));
+      break;
+    case OrderedJson::value_t::number_float:
+      out = float_value(json.get<double>());
+      break;
+    case OrderedJson::value_t::string:
+      return heap.text(Text(json.get_ref<const std::string&>(), true));
     case OrderedJson::value_t::array: {
       std::vector<Value> items;
       items.reserve(json.size());
@@ -33,7 +44,9 @@ Value import_value(Heap& heap, const OrderedJson& json, int depth) {
       }
       return out;
     }
-    default: out = none_value(); break;
+    default:
+      out = none_value();
+      break;
   }
   out.tainted = true;
   return out;
@@ -41,7 +54,9 @@ Value import_value(Heap& heap, const OrderedJson& json, int depth) {
 
 }  // namespace
 
-Value import_json(Heap& heap, const OrderedJson& json) { return import_value(heap, json, 0); }
+Value import_json(Heap& heap, const OrderedJson& json) {
+  return import_value(heap, json, 0);
+}
 
 Value import_messages(Heap& heap, const OrderedJson& messages) {
   const Value out = import_value(heap, messages, 0);
@@ -50,7 +65,8 @@ Value import_messages(Heap& heap, const OrderedJson& messages) {
     if (!message.is(Kind::kDict)) continue;
     const Value* role = message.dict().find("role");
     if (role == nullptr || !role->is(Kind::kString)) continue;
-    if (std::find(std::begin(kRoles), std::end(kRoles), role->bytes()) == std::end(kRoles)) continue;
+    if (std::find(std::begin(kRoles), std::end(kRoles), role->bytes()) == std::end(kRoles))
+      continue;
     message.dict().set(string_value("role"), string_value(role->text->view()));
   }
   return out;

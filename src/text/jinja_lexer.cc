@@ -31,10 +31,13 @@ class Lexer {
   [[noreturn]] void fail(const std::string& message) const { throw JinjaError(message, line_); }
   std::string_view rest() const { return std::string_view(source_).substr(position_); }
   bool at(std::string_view text) const { return rest().substr(0, text.size()) == text; }
-  void push(TokenKind kind, std::string text) { tokens_.push_back({kind, line_, std::move(text), {}}); }
+  void push(TokenKind kind, std::string text) {
+    tokens_.push_back({kind, line_, std::move(text), {}});
+  }
   void advance(size_t bytes) {
-    line_ += static_cast<int>(std::count(source_.begin() + static_cast<long>(position_),
-                                         source_.begin() + static_cast<long>(position_ + bytes), '\n'));
+    line_ +=
+        static_cast<int>(std::count(source_.begin() + static_cast<long>(position_),
+                                    source_.begin() + static_cast<long>(position_ + bytes), '\n'));
     position_ += bytes;
     line_starting_ = position_ > 0 && source_[position_ - 1] == '\n';
   }
@@ -168,8 +171,8 @@ class Lexer {
   void lex_token(std::string& brackets) {
     const bool after_dot = position_ > 0 && source_[position_ - 1] == '.';
     if (auto number = scan_number(rest(), !after_dot)) {
-      tokens_.push_back({TokenKind::kNumber, line_, std::string(rest().substr(0, number->bytes)),
-                         number->value});
+      tokens_.push_back(
+          {TokenKind::kNumber, line_, std::string(rest().substr(0, number->bytes)), number->value});
       return advance(number->bytes);
     }
     if (const size_t bytes = scan_name(rest())) {
@@ -200,7 +203,8 @@ class Lexer {
     if (op == '{') brackets.push_back('}');
     if (op != ')' && op != ']' && op != '}') return;
     if (brackets.empty()) fail(fmt::format("unexpected '{}'", op));
-    if (brackets.back() != op) fail(fmt::format("unexpected '{}', expected '{}'", op, brackets.back()));
+    if (brackets.back() != op)
+      fail(fmt::format("unexpected '{}', expected '{}'", op, brackets.back()));
     brackets.pop_back();
   }
 

@@ -10,7 +10,16 @@
 namespace foresail::jinja {
 
 enum class TokenKind {
-  kText, kPrintBegin, kPrintEnd, kBlockBegin, kBlockEnd, kName, kString, kNumber, kOperator, kEnd,
+  kText,
+  kPrintBegin,
+  kPrintEnd,
+  kBlockBegin,
+  kBlockEnd,
+  kName,
+  kString,
+  kNumber,
+  kOperator,
+  kEnd,
 };
 
 struct Token {

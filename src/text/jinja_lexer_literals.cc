@@ -8,7 +8,9 @@
 namespace foresail::jinja {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 // (digits _?)* digits; returns the end, `from` when there is none.
 size_t digits_end(std::string_view text, size_t from) {
@@ -99,8 +101,8 @@ size_t scan_name(std::string_view text) {
   while (end < text.size()) {
     const auto byte = static_cast<unsigned char>(text[end]);
     if (byte < 0x80) {
-      const bool word = (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || byte == '_' ||
-                        is_digit(text[end]);
+      const bool word = (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
+                        byte == '_' || is_digit(text[end]);
       if (!word) break;
       ++end;
       continue;

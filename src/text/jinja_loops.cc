@@ -82,7 +82,8 @@ Value Interpreter::define_macro(const MacroDefinition& definition, Scope& scope)
   return out;
 }
 
-void Interpreter::bind_macro(const MacroDefinition& definition, const Arguments& arguments, Scope& scope) {
+void Interpreter::bind_macro(const MacroDefinition& definition, const Arguments& arguments,
+                             Scope& scope) {
   const std::string& name = definition.name;
   std::vector<bool> used(arguments.named.size(), false);
   for (size_t i = 0; i < definition.parameters.size(); ++i) {
@@ -99,7 +100,8 @@ void Interpreter::bind_macro(const MacroDefinition& definition, const Arguments&
     } else if (parameter.default_value) {
       scope.set(parameter.name, evaluate(*parameter.default_value, scope));
     } else {
-      scope.set(parameter.name, undefined_value(fmt::format("parameter '{}' was not provided", parameter.name)));
+      scope.set(parameter.name,
+                undefined_value(fmt::format("parameter '{}' was not provided", parameter.name)));
     }
   }
   const Value extra = heap_.dict();
@@ -142,12 +144,18 @@ Value Interpreter::call_macro(const MacroObject& macro, const Arguments& argumen
 
 Value Interpreter::call(const Value& callee, const Arguments& arguments) {
   switch (callee.kind) {
-    case Kind::kUndefined: throw_undefined(callee);
-    case Kind::kMacro: return call_macro(*static_cast<MacroObject*>(callee.object), arguments);
-    case Kind::kMethod: return call_method(*this, *static_cast<MethodObject*>(callee.object), arguments);
-    case Kind::kFunction: return call_global(*this, callee.integer, arguments);
-    case Kind::kLoop: return call_loop(*static_cast<LoopObject*>(callee.object), arguments);
-    default: throw JinjaError(fmt::format("'{}' object is not callable", type_name(callee)));
+    case Kind::kUndefined:
+      throw_undefined(callee);
+    case Kind::kMacro:
+      return call_macro(*static_cast<MacroObject*>(callee.object), arguments);
+    case Kind::kMethod:
+      return call_method(*this, *static_cast<MethodObject*>(callee.object), arguments);
+    case Kind::kFunction:
+      return call_global(*this, callee.integer, arguments);
+    case Kind::kLoop:
+      return call_loop(*static_cast<LoopObject*>(callee.object), arguments);
+    default:
+      throw JinjaError(fmt::format("'{}' object is not callable", type_name(callee)));
   }
 }
 

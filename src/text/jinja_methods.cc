@@ -1,4 +1,5 @@
-// Bound methods of lists, dicts and loops, and the global functions (declared in jinja_interpreter.h).
+// Bound methods of lists, dicts and loops, and the global functions (declared in
+// jinja_interpreter.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,15 +14,18 @@ namespace {
 Value view(Heap& heap, const DictObject& dict, const char* name, std::string_view which) {
   std::vector<Value> out;
   for (const auto& [key, value] : dict.entries) {
-    if (which == "items") out.push_back(heap.list({key, value}, Kind::kTuple));
-    else out.push_back(which == "keys" ? key : value);
+    if (which == "items")
+      out.push_back(heap.list({key, value}, Kind::kTuple));
+    else
+      out.push_back(which == "keys" ? key : value);
   }
   Value result = heap.list(std::move(out), Kind::kView);
   result.list().view_name = name;
   return result;
 }
 
-Value call_dict_method(Heap& heap, const Value& self, std::string_view name, const Arguments& arguments) {
+Value call_dict_method(Heap& heap, const Value& self, std::string_view name,
+                       const Arguments& arguments) {
   DictObject& dict = self.dict();
   if (name == "get" || name == "pop") {
     const Bound args(name, arguments, {"key", "default"});
@@ -45,7 +49,8 @@ Value call_dict_method(Heap& heap, const Value& self, std::string_view name, con
   return copy;
 }
 
-Value call_list_method(Heap& heap, const Value& self, std::string_view name, const Arguments& arguments) {
+Value call_list_method(Heap& heap, const Value& self, std::string_view name,
+                       const Arguments& arguments) {
   std::vector<Value>& items = self.list().items;
   if (name == "append") {
     const Bound args(name, arguments, {"object"});
@@ -102,7 +107,8 @@ Value make_dict(Heap& heap, const Arguments& arguments) {
     if (source.is(Kind::kUndefined)) throw_undefined(source);
     for (const Value& pair : iterate(heap, source).items) {
       const std::vector<Value>& parts = iterate(heap, pair).items;
-      if (parts.size() != 2) throw JinjaError("dictionary update sequence element must have length 2");
+      if (parts.size() != 2)
+        throw JinjaError("dictionary update sequence element must have length 2");
       heap.set(out.dict(), parts[0], parts[1]);
     }
   }
@@ -141,17 +147,20 @@ Value strftime_now(Interpreter& interpreter, const Arguments& arguments) {
   return string_value(Text(std::move(out), args.string(0).any_tainted()));
 }
 
-constexpr const char* kGlobals[] = {"range", "dict", "namespace", "raise_exception", "strftime_now"};
+constexpr const char* kGlobals[] = {"range", "dict", "namespace", "raise_exception",
+                                    "strftime_now"};
 
 }  // namespace
 
 bool has_method(const Value& self, std::string_view name) {
   static const std::vector<std::string_view> kString = {
-      "capitalize", "center", "count", "endswith", "find", "format", "index", "isalnum", "isalpha",
-      "isdigit", "islower", "isnumeric", "isspace", "isupper", "join", "ljust", "lower", "lstrip",
-      "partition", "removeprefix", "removesuffix", "replace", "rfind", "rjust", "rsplit", "rstrip",
-      "split", "splitlines", "startswith", "strip", "title", "upper", "zfill"};
-  static const std::vector<std::string_view> kDict = {"copy", "get", "items", "keys", "pop", "values"};
+      "capitalize", "center",  "count",   "endswith", "find",      "format",       "index",
+      "isalnum",    "isalpha", "isdigit", "islower",  "isnumeric", "isspace",      "isupper",
+      "join",       "ljust",   "lower",   "lstrip",   "partition", "removeprefix", "removesuffix",
+      "replace",    "rfind",   "rjust",   "rsplit",   "rstrip",    "split",        "splitlines",
+      "startswith", "strip",   "title",   "upper",    "zfill"};
+  static const std::vector<std::string_view> kDict = {"copy", "get", "items",
+                                                      "keys", "pop", "values"};
   static const std::vector<std::string_view> kList = {"append", "count", "index", "pop"};
   static const std::vector<std::string_view> kTuple = {"count", "index"};
   static const std::vector<std::string_view> kLoop = {"changed", "cycle"};
@@ -166,12 +175,14 @@ bool has_method(const Value& self, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-Value call_method(Interpreter& interpreter, const MethodObject& method, const Arguments& arguments) {
+Value call_method(Interpreter& interpreter, const MethodObject& method,
+                  const Arguments& arguments) {
   const Value& self = method.self;
   Heap& heap = interpreter.heap();
   if (self.is(Kind::kString)) return call_string_method(heap, *self.text, method.name, arguments);
   if (self.is(Kind::kDict)) return call_dict_method(heap, self, method.name, arguments);
-  if (self.is(Kind::kLoop)) return call_loop_method(*static_cast<LoopObject*>(self.object), method.name, arguments);
+  if (self.is(Kind::kLoop))
+    return call_loop_method(*static_cast<LoopObject*>(self.object), method.name, arguments);
   return call_list_method(heap, self, method.name, arguments);
 }
 
@@ -187,14 +198,18 @@ std::optional<Value> find_global(std::string_view name) {
 Value call_global(Interpreter& interpreter, Integer id, const Arguments& arguments) {
   Heap& heap = interpreter.heap();
   switch (static_cast<int>(id)) {
-    case 0: return range(heap, arguments);
-    case 1: return make_dict(heap, arguments);
-    case 2: return make_namespace(heap, arguments);
+    case 0:
+      return range(heap, arguments);
+    case 1:
+      return make_dict(heap, arguments);
+    case 2:
+      return make_namespace(heap, arguments);
     case 3: {
       const Bound args("raise_exception", arguments, {"message"});
       throw JinjaError(text_of(heap, args.required(0)).bytes());
     }
-    default: return strftime_now(interpreter, arguments);
+    default:
+      return strftime_now(interpreter, arguments);
   }
 }
 

@@ -24,7 +24,10 @@ std::optional<Integer> parse_integer(const Text& text, Integer base) {
   const auto prefixed = [&](const char* lower, const char* upper) {
     return body.starts_with(lower) || body.starts_with(upper);
   };
-  const Integer prefix = prefixed("0x", "0X") ? 16 : prefixed("0o", "0O") ? 8 : prefixed("0b", "0B") ? 2 : 0;
+  const Integer prefix = prefixed("0x", "0X")   ? 16
+                         : prefixed("0o", "0O") ? 8
+                         : prefixed("0b", "0B") ? 2
+                                                : 0;
   if (prefix != 0 && (base == prefix || base == 0)) {
     body.erase(0, 2);
     base = prefix;
@@ -40,8 +43,10 @@ std::optional<Integer> parse_integer(const Text& text, Integer base) {
       previous = c;
       continue;
     }
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'z' ? c - 'a' + 10
-                      : c >= 'A' && c <= 'Z' ? c - 'A' + 10 : 99;
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'z' ? c - 'a' + 10
+                      : c >= 'A' && c <= 'Z' ? c - 'A' + 10
+                                             : 99;
     if (digit >= base) return std::nullopt;
     if (__builtin_mul_overflow(value, base, &value) ||
         __builtin_add_overflow(value, static_cast<Integer>(digit), &value)) {
@@ -56,7 +61,9 @@ std::optional<double> parse_double(const Text& text) {
   const std::string stripped = strip(text, nullptr, true, true).bytes();
   std::string body;
   for (size_t i = 0; i < stripped.size(); ++i) {
-    const auto digit = [&](size_t at) { return at < stripped.size() && stripped[at] >= '0' && stripped[at] <= '9'; };
+    const auto digit = [&](size_t at) {
+      return at < stripped.size() && stripped[at] >= '0' && stripped[at] <= '9';
+    };
     if (stripped[i] == '_' && i > 0 && digit(i - 1) && digit(i + 1)) continue;
     body.push_back(stripped[i]);
   }
@@ -66,7 +73,8 @@ std::optional<double> parse_double(const Text& text) {
   }
   double value = 0;
   const auto [end, error] = std::from_chars(body.data(), body.data() + body.size(), value);
-  if (body.empty() || end != body.data() + body.size() || error == std::errc::invalid_argument) return std::nullopt;
+  if (body.empty() || end != body.data() + body.size() || error == std::errc::invalid_argument)
+    return std::nullopt;
   if (body.find('(') != std::string::npos) return std::nullopt;  // from_chars reads nan(...)
   if (error == std::errc::result_out_of_range) {
     const bool tiny = body.find("e-") != std::string::npos || body.find("E-") != std::string::npos;
@@ -108,7 +116,8 @@ Value float_filter(Interpreter&, const Value& input, const Arguments& arguments)
 
 Value abs_filter(Interpreter&, const Value& input, const Arguments&) {
   if (input.is(Kind::kUndefined)) throw_undefined(input);
-  if (!input.is_number()) throw JinjaError(fmt::format("bad operand type for abs(): '{}'", type_name(input)));
+  if (!input.is_number())
+    throw JinjaError(fmt::format("bad operand type for abs(): '{}'", type_name(input)));
   const bool negative = input.is(Kind::kFloat) ? std::signbit(input.real) : input.integer < 0;
   if (negative) return negate(input);
   return input.is(Kind::kBool) ? negate(negate(input)) : input;
@@ -125,15 +134,19 @@ double round_to(double value, int digits) {
 Value round_filter(Interpreter&, const Value& input, const Arguments& arguments) {
   const Bound args("round", arguments, {"precision", "method"});
   if (input.is(Kind::kUndefined)) throw_undefined(input);
-  if (!input.is_number()) throw JinjaError(fmt::format("type {} doesn't define __round__ method", type_name(input)));
+  if (!input.is_number())
+    throw JinjaError(fmt::format("type {} doesn't define __round__ method", type_name(input)));
   const std::string method = args.has(1) ? args.string(1).bytes() : "common";
   const Integer wanted = args.integer(0, 0);
   const int digits = static_cast<int>(std::clamp<Integer>(wanted, -400, 400));
   Value out;
   if (method == "common") {
-    if (input.is_integral() && digits >= 0) out = int_value(input.integer);
-    else if (input.is_integral()) out = int_value(truncated(round_to(input.as_double(), digits)));
-    else out = float_value(round_to(input.real, digits));
+    if (input.is_integral() && digits >= 0)
+      out = int_value(input.integer);
+    else if (input.is_integral())
+      out = int_value(truncated(round_to(input.as_double(), digits)));
+    else
+      out = float_value(round_to(input.real, digits));
   } else if (method == "ceil" || method == "floor") {
     const double scale = std::pow(10.0, digits);
     const double scaled = input.as_double() * scale;

@@ -12,17 +12,26 @@ namespace {
 
 const char* symbol(ExprKind op) {
   switch (op) {
-    case ExprKind::kAdd: return "+";
-    case ExprKind::kSub: return "-";
-    case ExprKind::kMul: return "*";
-    case ExprKind::kDiv: return "/";
-    case ExprKind::kFloorDiv: return "//";
-    case ExprKind::kMod: return "%";
-    default: return "**";
+    case ExprKind::kAdd:
+      return "+";
+    case ExprKind::kSub:
+      return "-";
+    case ExprKind::kMul:
+      return "*";
+    case ExprKind::kDiv:
+      return "/";
+    case ExprKind::kFloorDiv:
+      return "//";
+    case ExprKind::kMod:
+      return "%";
+    default:
+      return "**";
   }
 }
 
-[[noreturn]] void overflow() { throw JinjaError("integer overflow: results are limited to 127 bits"); }
+[[noreturn]] void overflow() {
+  throw JinjaError("integer overflow: results are limited to 127 bits");
+}
 
 Integer integer_power(Integer base, Integer exponent) {
   Integer result = 1;
@@ -73,9 +82,12 @@ Value integers(ExprKind op, Integer a, Integer b) {
 
 Value floats(ExprKind op, double a, double b) {
   switch (op) {
-    case ExprKind::kAdd: return float_value(a + b);
-    case ExprKind::kSub: return float_value(a - b);
-    case ExprKind::kMul: return float_value(a * b);
+    case ExprKind::kAdd:
+      return float_value(a + b);
+    case ExprKind::kSub:
+      return float_value(a - b);
+    case ExprKind::kMul:
+      return float_value(a * b);
     case ExprKind::kDiv:
       if (b == 0) throw JinjaError("float division by zero");
       return float_value(a / b);
@@ -94,8 +106,10 @@ Value floats(ExprKind op, double a, double b) {
     default: {
       if (a == 0 && b < 0) throw JinjaError("0.0 cannot be raised to a negative power");
       const double out = std::pow(a, b);
-      if (std::isinf(out) && !std::isinf(a) && !std::isinf(b)) throw JinjaError("numerical result out of range");
-      if (std::isnan(out) && !std::isnan(a) && !std::isnan(b)) throw JinjaError("complex numbers are not supported");
+      if (std::isinf(out) && !std::isinf(a) && !std::isinf(b))
+        throw JinjaError("numerical result out of range");
+      if (std::isnan(out) && !std::isnan(a) && !std::isnan(b))
+        throw JinjaError("complex numbers are not supported");
       return float_value(out);
     }
   }
@@ -103,9 +117,11 @@ Value floats(ExprKind op, double a, double b) {
 
 Value repeat(Heap& heap, const Value& value, Integer count) {
   if (count < 0) count = 0;
-  const size_t unit = value.is(Kind::kString) ? value.text->size_bytes() : value.list().items.size();
+  const size_t unit =
+      value.is(Kind::kString) ? value.text->size_bytes() : value.list().items.size();
   Integer total = 0;
-  if (__builtin_mul_overflow(static_cast<Integer>(unit), count, &total) || total > (Integer{1} << 40)) {
+  if (__builtin_mul_overflow(static_cast<Integer>(unit), count, &total) ||
+      total > (Integer{1} << 40)) {
     total = Integer{1} << 40;
   }
   if (value.is(Kind::kString)) {
@@ -128,8 +144,10 @@ void append_html_escaped(Text& out, const Text& in) {
     constexpr std::string_view kFrom = "&<>\"'";
     constexpr std::string_view kTo[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
     const size_t hit = kFrom.find(c);
-    if (hit == std::string_view::npos) out.append(in, i, i + 1);
-    else out.append(kTo[hit], in.any_tainted());
+    if (hit == std::string_view::npos)
+      out.append(in, i, i + 1);
+    else
+      out.append(kTo[hit], in.any_tainted());
   }
 }
 
@@ -138,8 +156,10 @@ Value concatenate(Heap& heap, const Value& a, const Value& b) {
   Text out;
   const bool markup = a.text->markup || b.text->markup;
   for (const Value* side : {&a, &b}) {
-    if (markup && !side->text->markup) append_html_escaped(out, *side->text);
-    else out.append(*side->text);
+    if (markup && !side->text->markup)
+      append_html_escaped(out, *side->text);
+    else
+      out.append(*side->text);
   }
   out.markup = markup;
   return string_value(std::move(out));
@@ -148,7 +168,8 @@ Value concatenate(Heap& heap, const Value& a, const Value& b) {
 }  // namespace
 
 Value binary(Heap& heap, ExprKind op, const Value& a, const Value& b) {
-  if (op == ExprKind::kMod && a.is(Kind::kString)) return heap.text(percent_format(heap, *a.text, b));
+  if (op == ExprKind::kMod && a.is(Kind::kString))
+    return heap.text(percent_format(heap, *a.text, b));
   if (a.is(Kind::kUndefined)) throw_undefined(a);
   if (b.is(Kind::kUndefined)) throw_undefined(b);
   if (a.is_number() && b.is_number()) {
@@ -166,7 +187,8 @@ Value binary(Heap& heap, ExprKind op, const Value& a, const Value& b) {
       return heap.list(std::move(items), a.kind);
     }
     if (a.is(Kind::kString) || a.is(Kind::kList) || a.is(Kind::kTuple)) {
-      throw JinjaError(fmt::format("can only concatenate {0} (not \"{1}\") to {0}", type_name(a), type_name(b)));
+      throw JinjaError(
+          fmt::format("can only concatenate {0} (not \"{1}\") to {0}", type_name(a), type_name(b)));
     }
   }
   if (op == ExprKind::kMul) {
@@ -204,7 +226,8 @@ Value negate(const Value& value) {
 bool contains(Heap& heap, const Value& container, const Value& item) {
   if (container.is(Kind::kString)) {
     if (!item.is(Kind::kString)) {
-      throw JinjaError(fmt::format("'in <string>' requires string as left operand, not {}", type_name(item)));
+      throw JinjaError(
+          fmt::format("'in <string>' requires string as left operand, not {}", type_name(item)));
     }
     heap.charge_string(container.text->size_bytes());
     return find_bytes(container.text->view(), item.text->view(), 0) != std::string_view::npos;

@@ -13,7 +13,8 @@ Integer truncated(double value);  // int(value); throws when it does not fit
 Value negate(const Value& value);
 bool contains(Heap& heap, const Value& container, const Value& item);
 
-// What a for loop would visit. Lists come back as themselves, so growth shows; a generator is used up.
+// What a for loop would visit. Lists come back as themselves, so growth shows; a generator is used
+// up.
 ListObject& iterate(Heap& heap, const Value& value);
 int64_t length_of(const Value& value);  // throws where len() would
 Value make_range(Heap& heap, Integer start, Integer stop, Integer step);

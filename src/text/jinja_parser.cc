@@ -57,7 +57,8 @@ class Parser : public ExpressionParser {
         }
         next();
       } else {
-        if (std::any_of(ends.begin(), ends.end(), [&](auto end) { return is_name(end); })) return body;
+        if (std::any_of(ends.begin(), ends.end(), [&](auto end) { return is_name(end); }))
+          return body;
         parse_statement(body);
         expect_block_end();
       }
@@ -99,7 +100,8 @@ class Parser : public ExpressionParser {
       return;
     }
     for (std::string_view known : {"extends", "include", "import", "from", "block", "autoescape"}) {
-      if (tag == known) fail(fmt::format("the '{}' tag is not supported in chat templates", tag), line);
+      if (tag == known)
+        fail(fmt::format("the '{}' tag is not supported in chat templates", tag), line);
     }
     fail(fmt::format("Encountered unknown tag '{}'", tag), line);
   }
@@ -146,7 +148,8 @@ class Parser : public ExpressionParser {
   std::unique_ptr<Stmt> parse_set(int line) {
     auto out = statement(StmtKind::kSet, line);
     out->target = parse_target(true);
-    if (loop_depth_ > 0 && out->target->kind != ExprKind::kAttribute) forbid_loop_name(*out->target);
+    if (loop_depth_ > 0 && out->target->kind != ExprKind::kAttribute)
+      forbid_loop_name(*out->target);
     if (skip_op("=")) {
       out->value = parse_tuple(TupleMode::kFull);
       return out;

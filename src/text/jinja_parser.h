@@ -1,4 +1,5 @@
-// Tokens to syntax tree. Depth is bounded, so hostile source gives an error, never a stack overflow.
+// Tokens to syntax tree. Depth is bounded, so hostile source gives an error, never a stack
+// overflow.
 #pragma once
 
 #include <string_view>

@@ -48,7 +48,8 @@ ExprPtr ExpressionParser::parse_primary(bool with_namespace) {
   fail(fmt::format("unexpected {}", describe_current()));
 }
 
-ExprPtr ExpressionParser::parse_tuple(TupleMode mode, std::string_view end_name, bool in_parentheses) {
+ExprPtr ExpressionParser::parse_tuple(TupleMode mode, std::string_view end_name,
+                                      bool in_parentheses) {
   const Nesting nesting(*this);
   const int line = current().line;
   std::vector<ExprPtr> items;
@@ -256,7 +257,8 @@ ExprPtr ExpressionParser::parse_test(ExprPtr node) {
   if (is_op("(")) {
     out->arguments = parse_arguments();
   } else if (((kind == TokenKind::kName && !is_name("else") && !is_name("or") && !is_name("and")) ||
-              kind == TokenKind::kString || kind == TokenKind::kNumber || is_op("[") || is_op("{"))) {
+              kind == TokenKind::kString || kind == TokenKind::kNumber || is_op("[") ||
+              is_op("{"))) {
     if (is_name("is")) fail("You cannot chain multiple tests with is");
     const Nesting nesting(*this);
     out->arguments.positional.push_back(parse_postfix(parse_primary(false)));

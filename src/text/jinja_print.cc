@@ -20,10 +20,10 @@ struct Repr {
   void string(const Text& text) {
     tainted = tainted || text.any_tainted();
     const std::string_view body = text.view();
-    const char quote = body.find('\'') != std::string_view::npos &&
-                               body.find('"') == std::string_view::npos
-                           ? '"'
-                           : '\'';
+    const char quote =
+        body.find('\'') != std::string_view::npos && body.find('"') == std::string_view::npos
+            ? '"'
+            : '\'';
     out.push_back(quote);
     for (size_t i = 0; i < body.size();) {
       const Utf8Char c = decode_utf8(body, i);
@@ -67,17 +67,30 @@ struct Repr {
   void value(const Value& v, int depth) {
     heap.step();
     if (depth > heap.limits().max_value_depth) {
-      throw JinjaError(fmt::format("limit max_value_depth ({}) exceeded", heap.limits().max_value_depth));
+      throw JinjaError(
+          fmt::format("limit max_value_depth ({}) exceeded", heap.limits().max_value_depth));
     }
     if (out.size() > heap.limits().max_string_bytes) heap.charge_string(out.size());
     tainted = tainted || v.tainted;
     switch (v.kind) {
-      case Kind::kUndefined: out += "Undefined"; break;
-      case Kind::kNone: out += "None"; break;
-      case Kind::kBool: out += v.integer != 0 ? "True" : "False"; break;
-      case Kind::kInt: out += integer_text(v.integer); break;
-      case Kind::kFloat: out += float_text(v.real); break;
-      case Kind::kString: string(*v.text); break;
+      case Kind::kUndefined:
+        out += "Undefined";
+        break;
+      case Kind::kNone:
+        out += "None";
+        break;
+      case Kind::kBool:
+        out += v.integer != 0 ? "True" : "False";
+        break;
+      case Kind::kInt:
+        out += integer_text(v.integer);
+        break;
+      case Kind::kFloat:
+        out += float_text(v.real);
+        break;
+      case Kind::kString:
+        string(*v.text);
+        break;
       case Kind::kList:
         out.push_back('[');
         items(v.list().items, depth);
@@ -99,13 +112,17 @@ struct Repr {
         items(v.list().items, depth);
         out += "])";
         break;
-      case Kind::kDict: dict(v.dict(), depth); break;
+      case Kind::kDict:
+        dict(v.dict(), depth);
+        break;
       case Kind::kNamespace:
         out += "<Namespace ";
         dict(v.dict(), depth);
         out.push_back('>');
         break;
-      default: out += fmt::format("<{}>", type_name(v)); break;
+      default:
+        out += fmt::format("<{}>", type_name(v));
+        break;
     }
   }
 };
@@ -130,7 +147,8 @@ std::string float_text(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   char buffer[64];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
   std::string_view text(buffer, static_cast<size_t>(end - buffer));
   std::string out;
   if (text[0] == '-') {
@@ -139,7 +157,8 @@ std::string float_text(double value) {
   }
   const size_t e = text.find('e');
   int exponent = 0;
-  std::from_chars(text.data() + e + (text[e + 1] == '+' ? 2 : 1), text.data() + text.size(), exponent);
+  std::from_chars(text.data() + e + (text[e + 1] == '+' ? 2 : 1), text.data() + text.size(),
+                  exponent);
   std::string digits(1, text[0]);
   if (e > 2) digits += text.substr(2, e - 2);
   const auto count = static_cast<int>(digits.size());
@@ -147,7 +166,8 @@ std::string float_text(double value) {
     out += digits.substr(0, 1) + (count > 1 ? "." + digits.substr(1) : "");
     return out + fmt::format("e{}{:02d}", exponent < 0 ? '-' : '+', std::abs(exponent));
   }
-  if (exponent < 0) return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
+  if (exponent < 0)
+    return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
   if (count <= exponent + 1) {
     return out + digits + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
   }

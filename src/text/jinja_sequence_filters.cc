@@ -50,7 +50,8 @@ Value join(Interpreter& in, const Value& input, const Arguments& arguments) {
     if (!is_first) out.append(separator);
     is_first = false;
     // Appending costs the piece, not the whole: charge the total once, below.
-    const Text piece = text_of(heap, args.has_value(1) ? attribute_path(heap, item, args[1]) : item);
+    const Text piece =
+        text_of(heap, args.has_value(1) ? attribute_path(heap, item, args[1]) : item);
     out.append(piece);
     if (out.size_bytes() > heap.limits().max_string_bytes) heap.charge_string(out.size_bytes());
   }
@@ -62,7 +63,8 @@ Value items(Interpreter& in, const Value& input, const Arguments&) {
   if (input.is(Kind::kUndefined)) return heap.list({}, Kind::kGenerator);
   if (!input.is(Kind::kDict)) throw JinjaError("Can only get item pairs from a mapping.");
   std::vector<Value> out;
-  for (const auto& [key, value] : input.dict().entries) out.push_back(heap.list({key, value}, Kind::kTuple));
+  for (const auto& [key, value] : input.dict().entries)
+    out.push_back(heap.list({key, value}, Kind::kTuple));
   return heap.list(std::move(out), Kind::kGenerator);
 }
 
@@ -74,7 +76,8 @@ Arguments rest_of(const Arguments& arguments, size_t skip) {
 
 const std::string& name_argument(const Arguments& arguments, size_t i, const char* what) {
   if (i >= arguments.positional.size()) throw JinjaError(what);
-  if (!arguments.positional[i].is(Kind::kString)) throw JinjaError("a filter or test name must be a string");
+  if (!arguments.positional[i].is(Kind::kString))
+    throw JinjaError("a filter or test name must be a string");
   return arguments.positional[i].bytes();
 }
 
@@ -108,7 +111,8 @@ Value select(Interpreter& in, const Value& input, const Arguments& arguments) {
   for (const Value& item : iterate(heap, input).items) {
     heap.step();
     const Value subject = kByAttribute ? attribute_path(heap, item, arguments.positional[0]) : item;
-    const bool hit = has_test ? in.test(name_argument(arguments, kSkip, ""), subject, rest) : is_truthy(subject);
+    const bool hit =
+        has_test ? in.test(name_argument(arguments, kSkip, ""), subject, rest) : is_truthy(subject);
     if (hit == kKeep) out.push_back(item);
   }
   return heap.list(std::move(out), Kind::kGenerator);
@@ -177,7 +181,8 @@ Value dictsort(Interpreter& in, const Value& input, const Arguments& arguments) 
   if (input.is(Kind::kUndefined)) throw_undefined(input);
   if (!input.is(Kind::kDict)) throw JinjaError("dictsort needs a mapping");
   const std::string by = args.has(1) ? args.string(1).bytes() : "key";
-  if (by != "key" && by != "value") throw JinjaError("You can only sort by either \"key\" or \"value\"");
+  if (by != "key" && by != "value")
+    throw JinjaError("You can only sort by either \"key\" or \"value\"");
   std::vector<std::pair<Value, Value>> keyed;
   for (const auto& [key, value] : input.dict().entries) {
     keyed.emplace_back(comparison_key(by == "key" ? key : value, args.truthy(0, false)),
@@ -197,7 +202,8 @@ Value extreme(Interpreter& in, const Value& input, const Arguments& arguments) {
   if (all.empty()) return undefined_value("No aggregated item, sequence was empty.");
   const auto key = [&](const Value& item) {
     heap.step();
-    return comparison_key(args.has_value(1) ? attribute_path(heap, item, args[1]) : item, args.truthy(0, false));
+    return comparison_key(args.has_value(1) ? attribute_path(heap, item, args[1]) : item,
+                          args.truthy(0, false));
   };
   const Value* best = &all[0];
   Value best_key = key(*best);
@@ -218,7 +224,8 @@ Value sum(Interpreter& in, const Value& input, const Arguments& arguments) {
   if (total.is(Kind::kString)) throw JinjaError("sum() can't sum strings");
   for (const Value& item : iterate(heap, input).items) {
     heap.step();
-    total = binary(heap, ExprKind::kAdd, total, args.has_value(0) ? attribute_path(heap, item, args[0]) : item);
+    total = binary(heap, ExprKind::kAdd, total,
+                   args.has_value(0) ? attribute_path(heap, item, args[0]) : item);
   }
   return total;
 }
@@ -227,11 +234,25 @@ Value sum(Interpreter& in, const Value& input, const Arguments& arguments) {
 
 Filter find_sequence_filter(std::string_view name) {
   static const std::unordered_map<std::string_view, Filter> kFilters = {
-      {"length", length}, {"count", length}, {"list", list_filter}, {"first", first}, {"last", last},
-      {"join", join}, {"items", items}, {"map", map}, {"unique", unique}, {"reverse", reverse},
-      {"select", select<false, true>}, {"reject", select<false, false>},
-      {"selectattr", select<true, true>}, {"rejectattr", select<true, false>},
-      {"sort", sort}, {"dictsort", dictsort}, {"min", extreme<false>}, {"max", extreme<true>}, {"sum", sum}};
+      {"length", length},
+      {"count", length},
+      {"list", list_filter},
+      {"first", first},
+      {"last", last},
+      {"join", join},
+      {"items", items},
+      {"map", map},
+      {"unique", unique},
+      {"reverse", reverse},
+      {"select", select<false, true>},
+      {"reject", select<false, false>},
+      {"selectattr", select<true, true>},
+      {"rejectattr", select<true, false>},
+      {"sort", sort},
+      {"dictsort", dictsort},
+      {"min", extreme<false>},
+      {"max", extreme<true>},
+      {"sum", sum}};
   const auto it = kFilters.find(name);
   return it == kFilters.end() ? nullptr : it->second;
 }
@@ -249,7 +270,8 @@ Value attribute_path(Heap& heap, Value item, const Value& path, const Value* fal
     const std::string& name = part.bytes();
     int64_t index = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
-    const bool digits = !name.empty() && name[0] != '-' && error == std::errc() && end == name.data() + name.size();
+    const bool digits =
+        !name.empty() && name[0] != '-' && error == std::errc() && end == name.data() + name.size();
     step(digits ? int_value(index) : part);
   }
   return item;

@@ -9,7 +9,8 @@ namespace foresail::jinja {
 namespace {
 
 bool is_ascii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
 // Indices that value[start:stop:step] visits: first, count, step (Python's slice.indices).
@@ -33,7 +34,8 @@ Visits resolve(const SliceBounds& bounds, Integer length) {
   if (distance <= 0) return {start, 0, step};
   const Integer stride = step > 0 ? step : (step < -length ? length + 1 : -step);
   // A longer step visits the same single item; the bound keeps products small.
-  return {start, (distance - 1) / stride + 1, std::clamp(step, -(Integer{1} << 40), Integer{1} << 40)};
+  return {start, (distance - 1) / stride + 1,
+          std::clamp(step, -(Integer{1} << 40), Integer{1} << 40)};
 }
 
 Value slice_text(Heap& heap, const Text& text, const SliceBounds& bounds) {
@@ -41,7 +43,8 @@ Value slice_text(Heap& heap, const Text& text, const SliceBounds& bounds) {
   if (is_ascii(text.view())) {
     const Visits visits = resolve(bounds, static_cast<Integer>(text.size_bytes()));
     const auto first = static_cast<size_t>(visits.first);
-    if (visits.step == 1) return string_value(text.slice(first, first + static_cast<size_t>(visits.count)));
+    if (visits.step == 1)
+      return string_value(text.slice(first, first + static_cast<size_t>(visits.count)));
   }
   const std::vector<size_t> offsets = character_offsets(text.view());
   const Visits visits = resolve(bounds, static_cast<Integer>(offsets.size() - 1));
@@ -53,7 +56,9 @@ Value slice_text(Heap& heap, const Text& text, const SliceBounds& bounds) {
   return string_value(std::move(out));
 }
 
-Value character(const Text& text, size_t begin, size_t end) { return string_value(text.slice(begin, end)); }
+Value character(const Text& text, size_t begin, size_t end) {
+  return string_value(text.slice(begin, end));
+}
 
 }  // namespace
 
@@ -62,14 +67,17 @@ ListObject& iterate(Heap& heap, const Value& value) {
     case Kind::kList:
     case Kind::kTuple:
     case Kind::kRange:
-    case Kind::kView: return value.list();
+    case Kind::kView:
+      return value.list();
     case Kind::kGenerator: {
       ListObject& source = value.list();
-      std::vector<Value> rest(source.items.begin() + static_cast<long>(source.cursor), source.items.end());
+      std::vector<Value> rest(source.items.begin() + static_cast<long>(source.cursor),
+                              source.items.end());
       source.cursor = source.items.size();
       return heap.list(std::move(rest)).list();
     }
-    case Kind::kUndefined: return heap.list({}).list();
+    case Kind::kUndefined:
+      return heap.list({}).list();
     case Kind::kDict: {
       std::vector<Value> keys;
       for (const auto& [key, unused] : value.dict().entries) keys.push_back(key);
@@ -86,20 +94,26 @@ ListObject& iterate(Heap& heap, const Value& value) {
       }
       return heap.list(std::move(characters)).list();
     }
-    default: throw JinjaError(fmt::format("'{}' object is not iterable", type_name(value)));
+    default:
+      throw JinjaError(fmt::format("'{}' object is not iterable", type_name(value)));
   }
 }
 
 int64_t length_of(const Value& value) {
   switch (value.kind) {
-    case Kind::kUndefined: return 0;
-    case Kind::kString: return static_cast<int64_t>(count_characters(value.text->view()));
+    case Kind::kUndefined:
+      return 0;
+    case Kind::kString:
+      return static_cast<int64_t>(count_characters(value.text->view()));
     case Kind::kList:
     case Kind::kTuple:
     case Kind::kRange:
-    case Kind::kView: return static_cast<int64_t>(value.list().items.size());
-    case Kind::kDict: return static_cast<int64_t>(value.dict().entries.size());
-    default: throw JinjaError(fmt::format("object of type '{}' has no len()", type_name(value)));
+    case Kind::kView:
+      return static_cast<int64_t>(value.list().items.size());
+    case Kind::kDict:
+      return static_cast<int64_t>(value.dict().entries.size());
+    default:
+      throw JinjaError(fmt::format("object of type '{}' has no len()", type_name(value)));
   }
 }
 
@@ -155,9 +169,11 @@ std::optional<Value> element(Heap& heap, const Value& value, Integer index) {
     const auto length = static_cast<Integer>(offsets.size() - 1);
     if (index < 0) index += length;
     if (index < 0 || index >= length) return std::nullopt;
-    return character(text, offsets[static_cast<size_t>(index)], offsets[static_cast<size_t>(index) + 1]);
+    return character(text, offsets[static_cast<size_t>(index)],
+                     offsets[static_cast<size_t>(index) + 1]);
   }
-  if (!value.is(Kind::kList) && !value.is(Kind::kTuple) && !value.is(Kind::kRange)) return std::nullopt;
+  if (!value.is(Kind::kList) && !value.is(Kind::kTuple) && !value.is(Kind::kRange))
+    return std::nullopt;
   const std::vector<Value>& items = value.list().items;
   if (index < 0) index += static_cast<Integer>(items.size());
   if (index < 0 || index >= static_cast<Integer>(items.size())) return std::nullopt;

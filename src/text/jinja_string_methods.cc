@@ -41,7 +41,8 @@ bool affix_matches(const Text& self, const Value& affix, bool at_start, const ch
     return false;
   }
   if (!affix.is(Kind::kString)) {
-    throw JinjaError(fmt::format("{} first arg must be str or a tuple of str, not {}", name, type_name(affix)));
+    throw JinjaError(
+        fmt::format("{} first arg must be str or a tuple of str, not {}", name, type_name(affix)));
   }
   const std::string_view text = self.view(), part = affix.text->view();
   return at_start ? text.starts_with(part) : text.ends_with(part);
@@ -53,7 +54,8 @@ Value strip_method(const Text& self, std::string_view name, const Arguments& arg
   return string_value(strip(self, characters, name != "rstrip", name != "lstrip"));
 }
 
-Value split_method(Heap& heap, const Text& self, std::string_view name, const Arguments& arguments) {
+Value split_method(Heap& heap, const Text& self, std::string_view name,
+                   const Arguments& arguments) {
   const Bound args(name, arguments, {"sep", "maxsplit"});
   const Integer limit = args.integer(1, -1);
   const int64_t pieces = limit < 0 || limit > 1'000'000'000 ? -1 : static_cast<int64_t>(limit);
@@ -83,22 +85,26 @@ Value partition(Heap& heap, const Text& self, const Text& separator) {
   }
   const size_t after = at + separator.size_bytes();
   return heap.list({string_value(self.slice(0, at)), string_value(separator),
-                    string_value(self.slice(after, self.size_bytes()))}, Kind::kTuple);
+                    string_value(self.slice(after, self.size_bytes()))},
+                   Kind::kTuple);
 }
 
 Value padded(Heap& heap, const Text& self, std::string_view name, const Arguments& arguments) {
   const Bound args(name, arguments, {"width", "fillchar"});
   if (!args.has(0)) args.required(0);
   const Text fill = args.has(1) ? args.string(1) : Text(name == "zfill" ? "0" : " ", false);
-  if (count_characters(fill.view()) != 1) throw JinjaError("The fill character must be exactly one character long");
+  if (count_characters(fill.view()) != 1)
+    throw JinjaError("The fill character must be exactly one character long");
   const auto length = static_cast<Integer>(count_characters(self.view()));
-  const Integer missing = std::max<Integer>(0, args.integer(0, 0) > (1 << 30) ? (1 << 30) : args.integer(0, 0) - length);
+  const Integer missing = std::max<Integer>(
+      0, args.integer(0, 0) > (1 << 30) ? (1 << 30) : args.integer(0, 0) - length);
   heap.charge_string(self.size_bytes() + static_cast<size_t>(missing) * fill.size_bytes());
   Integer left = name == "ljust" ? 0 : missing;
   if (name == "center") left = missing / 2 + (missing & (length + missing) & 1);
   Text out;
   size_t begin = 0;
-  if (name == "zfill" && missing > 0 && !self.empty() && (self.bytes()[0] == '-' || self.bytes()[0] == '+')) {
+  if (name == "zfill" && missing > 0 && !self.empty() &&
+      (self.bytes()[0] == '-' || self.bytes()[0] == '+')) {
     out.append(self, 0, begin = 1);
   }
   for (Integer i = 0; i < left; ++i) out.append(fill);
@@ -115,18 +121,25 @@ bool all_characters(const Text& self, bool (*predicate)(char32_t)) {
   }
   return !self.empty();
 }
-bool is_ascii_digit(char32_t c) { return c >= '0' && c <= '9'; }
-bool is_alphanumeric(char32_t c) { return is_ascii_digit(c) || is_alphabetic(c); }
+bool is_ascii_digit(char32_t c) {
+  return c >= '0' && c <= '9';
+}
+bool is_alphanumeric(char32_t c) {
+  return is_ascii_digit(c) || is_alphabetic(c);
+}
 
 }  // namespace
 
-Value call_string_method(Heap& heap, const Text& self, std::string_view name, const Arguments& arguments) {
+Value call_string_method(Heap& heap, const Text& self, std::string_view name,
+                         const Arguments& arguments) {
   heap.charge_string(self.size_bytes());
-  if (name == "strip" || name == "lstrip" || name == "rstrip") return strip_method(self, name, arguments);
+  if (name == "strip" || name == "lstrip" || name == "rstrip")
+    return strip_method(self, name, arguments);
   if (name == "split" || name == "rsplit") return split_method(heap, self, name, arguments);
   if (name == "startswith" || name == "endswith") {
     const Bound args(name, arguments, {"prefix"});
-    return bool_value(affix_matches(self, args.required(0), name == "startswith", std::string(name).c_str()));
+    return bool_value(
+        affix_matches(self, args.required(0), name == "startswith", std::string(name).c_str()));
   }
   if (name == "replace") {
     const Bound args(name, arguments, {"old", "new", "count"});
@@ -139,7 +152,8 @@ Value call_string_method(Heap& heap, const Text& self, std::string_view name, co
     bool first = true;
     for (const Value& part : iterate(heap, args.required(0)).items) {
       if (!part.is(Kind::kString)) {
-        throw JinjaError(fmt::format("sequence item: expected str instance, {} found", type_name(part)));
+        throw JinjaError(
+            fmt::format("sequence item: expected str instance, {} found", type_name(part)));
       }
       if (!first) out.append(self);
       first = false;
@@ -168,8 +182,9 @@ Value call_string_method(Heap& heap, const Text& self, std::string_view name, co
   if (name == "ljust" || name == "rjust" || name == "center" || name == "zfill") {
     return padded(heap, self, name, arguments);
   }
-  const Bound none(name, arguments, name == "splitlines" ? std::initializer_list<const char*>{"keepends"}
-                                                          : std::initializer_list<const char*>{});
+  const Bound none(name, arguments,
+                   name == "splitlines" ? std::initializer_list<const char*>{"keepends"}
+                                        : std::initializer_list<const char*>{});
   if (name == "splitlines") return heap.list(split_lines(heap, self, none.truthy(0, false)));
   if (name == "upper") return heap.text(map_case(self, Casing::kUpper));
   if (name == "lower") return heap.text(map_case(self, Casing::kLower));
@@ -177,11 +192,14 @@ Value call_string_method(Heap& heap, const Text& self, std::string_view name, co
   if (name == "capitalize") return heap.text(map_case(self, Casing::kCapitalize));
   if (name == "isspace") return bool_value(all_characters(self, is_space));
   if (name == "isalpha") return bool_value(all_characters(self, is_alphabetic));
-  if (name == "isdigit" || name == "isnumeric") return bool_value(all_characters(self, is_ascii_digit));
+  if (name == "isdigit" || name == "isnumeric")
+    return bool_value(all_characters(self, is_ascii_digit));
   if (name == "isalnum") return bool_value(all_characters(self, is_alphanumeric));
   // isupper and islower: some cased character, and none of the other case.
-  const bool unchanged = map_case(self, name == "isupper" ? Casing::kUpper : Casing::kLower).bytes() == self.bytes();
-  const bool cased = map_case(self, name == "isupper" ? Casing::kLower : Casing::kUpper).bytes() != self.bytes();
+  const bool unchanged =
+      map_case(self, name == "isupper" ? Casing::kUpper : Casing::kLower).bytes() == self.bytes();
+  const bool cased =
+      map_case(self, name == "isupper" ? Casing::kLower : Casing::kUpper).bytes() != self.bytes();
   return bool_value(unchanged && cased);
 }
 

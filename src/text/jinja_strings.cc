@@ -86,11 +86,13 @@ std::vector<Value> split_space(Heap& heap, const Text& text, int64_t max_splits,
   if (count <= splits || count == 0) {
     for (const auto& [begin, end] : words) push(heap, out, text.slice(begin, end));
   } else if (!from_right) {
-    for (size_t i = 0; i < splits; ++i) push(heap, out, text.slice(words[i].first, words[i].second));
+    for (size_t i = 0; i < splits; ++i)
+      push(heap, out, text.slice(words[i].first, words[i].second));
     push(heap, out, text.slice(words[splits].first, body.size()));  // white space at the end stays
   } else {
     push(heap, out, text.slice(0, words[count - splits - 1].second));
-    for (size_t i = count - splits; i < count; ++i) push(heap, out, text.slice(words[i].first, words[i].second));
+    for (size_t i = count - splits; i < count; ++i)
+      push(heap, out, text.slice(words[i].first, words[i].second));
   }
   return out;
 }
@@ -127,7 +129,9 @@ Text replace(Heap& heap, const Text& text, const Text& from, const Text& to, Int
     if (out.size_bytes() > heap.limits().max_string_bytes) heap.charge_string(out.size_bytes());
     copied = hit + from.size_bytes();
     // An empty `from` matches before every character and at the end.
-    at = from.empty() ? hit + (hit < text.size_bytes() ? decode_utf8(text.view(), hit).length_bytes : 1) : copied;
+    at = from.empty()
+             ? hit + (hit < text.size_bytes() ? decode_utf8(text.view(), hit).length_bytes : 1)
+             : copied;
   }
   out.append(text, copied, text.size_bytes());
   return out;
@@ -143,7 +147,8 @@ Text map_case(const Text& text, Casing casing) {
   for (size_t i = 0; i < body.size();) {
     const Utf8Char c = decode_utf8(body, i);
     Case wanted = casing == Casing::kUpper ? Case::kUpper : Case::kLower;
-    if (word_start && (casing == Casing::kCapitalize || casing == Casing::kTitleMethod)) wanted = Case::kTitle;
+    if (word_start && (casing == Casing::kCapitalize || casing == Casing::kTitleMethod))
+      wanted = Case::kTitle;
     if (word_start && casing == Casing::kTitleFilter) wanted = Case::kUpper;
     mapped.clear();
     const size_t after = i + c.length_bytes;
@@ -161,7 +166,8 @@ Text map_case(const Text& text, Casing casing) {
     if (casing == Casing::kTitleMethod) word_start = !is_alphabetic(c.code_point);
     if (casing == Casing::kTitleFilter) {
       word_start = is_space(c.code_point) ||
-                   (c.code_point < 0x80 && kWordBreaks.find(static_cast<char>(c.code_point)) != std::string_view::npos);
+                   (c.code_point < 0x80 &&
+                    kWordBreaks.find(static_cast<char>(c.code_point)) != std::string_view::npos);
     }
     i = after;
   }

@@ -39,12 +39,12 @@ bool has_case(Interpreter& in, const Value& value, const char* method) {
   return is_truthy(call_string_method(in.heap(), text_of(in.heap(), value), method, {}));
 }
 
-#define FORESAIL_JINJA_TEST(expression) \
+#define FORESAIL_JINJA_TEST(expression)                                  \
   [](Interpreter&, const Value& v, const Arguments& arguments) -> bool { \
     const Bound none("test", arguments, {});                             \
     return (expression);                                                 \
   }
-#define FORESAIL_JINJA_COMPARE(expression)                                \
+#define FORESAIL_JINJA_COMPARE(expression)                               \
   [](Interpreter&, const Value& v, const Arguments& arguments) -> bool { \
     const Value& other = operand(arguments);                             \
     return (expression);                                                 \
@@ -55,43 +55,65 @@ const std::unordered_map<std::string_view, Test>& tests() {
   static const Test kNotEqual = FORESAIL_JINJA_COMPARE(!values_equal(v, other));
   static const Test kLess = FORESAIL_JINJA_COMPARE(value_less(v, other));
   static const Test kGreater = FORESAIL_JINJA_COMPARE(value_less(other, v, ">"));
-  static const Test kLessEqual = FORESAIL_JINJA_COMPARE(value_less(v, other, "<=") || values_equal(v, other));
-  static const Test kGreaterEqual = FORESAIL_JINJA_COMPARE(value_less(other, v, ">=") || values_equal(v, other));
-  static const std::unordered_map<std::string_view, Test> kTests = {
-      {"defined", FORESAIL_JINJA_TEST(!v.is(Kind::kUndefined))},
-      {"undefined", FORESAIL_JINJA_TEST(v.is(Kind::kUndefined))},
-      {"none", FORESAIL_JINJA_TEST(v.is(Kind::kNone))},
-      {"boolean", FORESAIL_JINJA_TEST(v.is(Kind::kBool))},
-      {"true", FORESAIL_JINJA_TEST(v.is(Kind::kBool) && v.integer == 1)},
-      {"false", FORESAIL_JINJA_TEST(v.is(Kind::kBool) && v.integer == 0)},
-      {"integer", FORESAIL_JINJA_TEST(v.is(Kind::kInt))},
-      {"float", FORESAIL_JINJA_TEST(v.is(Kind::kFloat))},
-      {"number", FORESAIL_JINJA_TEST(v.is_number())},
-      {"string", FORESAIL_JINJA_TEST(v.is(Kind::kString))},
-      {"mapping", FORESAIL_JINJA_TEST(v.is(Kind::kDict))},
-      {"sequence", FORESAIL_JINJA_TEST(is_sequence(v))},
-      {"iterable", FORESAIL_JINJA_TEST(is_iterable(v))},
-      {"callable", FORESAIL_JINJA_TEST(v.kind >= Kind::kMethod || v.is(Kind::kUndefined))},
-      {"escaped", FORESAIL_JINJA_TEST(v.is(Kind::kString) && v.text->markup)},
-      {"filter", FORESAIL_JINJA_TEST(v.is(Kind::kString) && is_filter(v.bytes()))},
-      {"test", FORESAIL_JINJA_TEST(v.is(Kind::kString) && is_test(v.bytes()))},
-      {"odd", [](Interpreter& in, const Value& v, const Arguments&) { return odd_or_even(in, v, true); }},
-      {"even", [](Interpreter& in, const Value& v, const Arguments&) { return odd_or_even(in, v, false); }},
-      {"lower", [](Interpreter& in, const Value& v, const Arguments&) { return has_case(in, v, "islower"); }},
-      {"upper", [](Interpreter& in, const Value& v, const Arguments&) { return has_case(in, v, "isupper"); }},
-      {"divisibleby",
-       [](Interpreter& in, const Value& v, const Arguments& arguments) {
-         return values_equal(binary(in.heap(), ExprKind::kMod, v, operand(arguments)), int_value(0));
-       }},
-      {"in",
-       [](Interpreter& in, const Value& v, const Arguments& arguments) {
-         return contains(in.heap(), operand(arguments), v);
-       }},
-      {"sameas", FORESAIL_JINJA_COMPARE(same_object(v, other))},
-      {"==", kEqual}, {"eq", kEqual}, {"equalto", kEqual}, {"!=", kNotEqual}, {"ne", kNotEqual},
-      {"<", kLess}, {"lt", kLess}, {"lessthan", kLess}, {">", kGreater}, {"gt", kGreater},
-      {"greaterthan", kGreater}, {"<=", kLessEqual}, {"le", kLessEqual}, {">=", kGreaterEqual},
-      {"ge", kGreaterEqual}};
+  static const Test kLessEqual =
+      FORESAIL_JINJA_COMPARE(value_less(v, other, "<=") || values_equal(v, other));
+  static const Test kGreaterEqual =
+      FORESAIL_JINJA_COMPARE(value_less(other, v, ">=") || values_equal(v, other));
+  static const std::
+      unordered_map<std::string_view, Test>
+          kTests = {{"defined", FORESAIL_JINJA_TEST(!v.is(Kind::kUndefined))},
+                    {"undefined", FORESAIL_JINJA_TEST(v.is(Kind::kUndefined))},
+                    {"none", FORESAIL_JINJA_TEST(v.is(Kind::kNone))},
+                    {"boolean", FORESAIL_JINJA_TEST(v.is(Kind::kBool))},
+                    {"true", FORESAIL_JINJA_TEST(v.is(Kind::kBool) && v.integer == 1)},
+                    {"false", FORESAIL_JINJA_TEST(v.is(Kind::kBool) && v.integer == 0)},
+                    {"integer", FORESAIL_JINJA_TEST(v.is(Kind::kInt))},
+                    {"float", FORESAIL_JINJA_TEST(v.is(Kind::kFloat))},
+                    {"number", FORESAIL_JINJA_TEST(v.is_number())},
+                    {"string", FORESAIL_JINJA_TEST(v.is(Kind::kString))},
+                    {"mapping", FORESAIL_JINJA_TEST(v.is(Kind::kDict))},
+                    {"sequence", FORESAIL_JINJA_TEST(is_sequence(v))},
+                    {"iterable", FORESAIL_JINJA_TEST(is_iterable(v))},
+                    {"callable",
+                     FORESAIL_JINJA_TEST(v.kind >= Kind::kMethod || v.is(Kind::kUndefined))},
+                    {"escaped", FORESAIL_JINJA_TEST(v.is(Kind::kString) && v.text->markup)},
+                    {"filter", FORESAIL_JINJA_TEST(v.is(Kind::kString) && is_filter(v.bytes()))},
+                    {"test", FORESAIL_JINJA_TEST(v.is(Kind::kString) && is_test(v.bytes()))},
+                    {"odd",
+                     [](Interpreter& in, const Value& v,
+                        const Arguments&) { return odd_or_even(in, v, true); }},
+                    {"even", [](
+                                 Interpreter& in, const Value& v,
+                                 const Arguments&) { return odd_or_even(in, v, false); }},
+                    {"lower", [](Interpreter& in, const Value& v,
+                                 const Arguments&) { return has_case(in, v, "islower"); }},
+                    {"upper", [](Interpreter& in, const Value& v,
+                                 const Arguments&) { return has_case(in, v, "isupper"); }},
+                    {"divisibleby",
+                     [](Interpreter& in, const Value& v, const Arguments& arguments) {
+                       return values_equal(binary(in.heap(), ExprKind::kMod, v, operand(arguments)),
+                                           int_value(0));
+                     }},
+                    {"in",
+                     [](Interpreter& in, const Value& v,
+                        const Arguments&
+                            arguments) { return contains(in.heap(), operand(arguments), v); }},
+                    {"sameas", FORESAIL_JINJA_COMPARE(same_object(v, other))},
+                    {"==", kEqual},
+                    {"eq", kEqual},
+                    {"equalto", kEqual},
+                    {"!=", kNotEqual},
+                    {"ne", kNotEqual},
+                    {"<", kLess},
+                    {"lt", kLess},
+                    {"lessthan", kLess},
+                    {">", kGreater},
+                    {"gt", kGreater},
+                    {"greaterthan", kGreater},
+                    {"<=", kLessEqual},
+                    {"le", kLessEqual},
+                    {">=", kGreaterEqual},
+                    {"ge", kGreaterEqual}};
   return kTests;
 }
 
@@ -100,7 +122,9 @@ const std::unordered_map<std::string_view, Test>& tests() {
 
 }  // namespace
 
-bool is_test(std::string_view name) { return tests().contains(name); }
+bool is_test(std::string_view name) {
+  return tests().contains(name);
+}
 
 bool Interpreter::test(std::string_view name, const Value& input, const Arguments& arguments) {
   const Depth depth(*this);

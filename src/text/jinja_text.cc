@@ -6,7 +6,9 @@
 
 namespace foresail::jinja {
 
-Text::Text(std::string bytes, bool tainted) : bytes_(std::move(bytes)) { close_run(tainted); }
+Text::Text(std::string bytes, bool tainted) : bytes_(std::move(bytes)) {
+  close_run(tainted);
+}
 
 bool Text::any_tainted() const {
   return std::any_of(runs_.begin(), runs_.end(), [](const Run& run) { return run.tainted; });

@@ -41,7 +41,8 @@ bool is_space(char32_t c) {
 }
 
 bool is_line_break(char32_t c) {
-  return (c >= 10 && c <= 13) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
+  return (c >= 10 && c <= 13) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
+         c == 0x2029;
 }
 
 bool is_printable(char32_t c) {
@@ -49,13 +50,17 @@ bool is_printable(char32_t c) {
   return find_range<Range>(kUnprintable, c) == nullptr;
 }
 
-bool is_alphabetic(char32_t c) { return find_range<Range>(kAlphabetic, c) != nullptr; }
+bool is_alphabetic(char32_t c) {
+  return find_range<Range>(kAlphabetic, c) != nullptr;
+}
 
 void append_case(std::string& out, char32_t c, Case wanted) {
   if (c < 0x80) {
     const bool lower = c >= 'a' && c <= 'z', upper = c >= 'A' && c <= 'Z';
-    if (wanted == Case::kLower) out.push_back(static_cast<char>(upper ? c + 32 : c));
-    else out.push_back(static_cast<char>(lower ? c - 32 : c));
+    if (wanted == Case::kLower)
+      out.push_back(static_cast<char>(upper ? c + 32 : c));
+    else
+      out.push_back(static_cast<char>(lower ? c - 32 : c));
     return;
   }
   std::span<const CaseRange> simple = kUpper;

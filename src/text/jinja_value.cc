@@ -37,8 +37,12 @@ bool dicts_equal(const Value& a, const Value& b, int depth) {
 
 }  // namespace
 
-ListObject& Value::list() const { return *static_cast<ListObject*>(object); }
-DictObject& Value::dict() const { return *static_cast<DictObject*>(object); }
+ListObject& Value::list() const {
+  return *static_cast<ListObject*>(object);
+}
+DictObject& Value::dict() const {
+  return *static_cast<DictObject*>(object);
+}
 
 Value none_value() {
   Value out;
@@ -130,17 +134,24 @@ bool DictObject::erase(const Value& key) {
 bool is_truthy(const Value& value) {
   switch (value.kind) {
     case Kind::kUndefined:
-    case Kind::kNone: return false;
+    case Kind::kNone:
+      return false;
     case Kind::kBool:
-    case Kind::kInt: return value.integer != 0;
-    case Kind::kFloat: return value.real != 0;
-    case Kind::kString: return !value.text->empty();
+    case Kind::kInt:
+      return value.integer != 0;
+    case Kind::kFloat:
+      return value.real != 0;
+    case Kind::kString:
+      return !value.text->empty();
     case Kind::kList:
     case Kind::kTuple:
     case Kind::kRange:
-    case Kind::kView: return !value.list().items.empty();
-    case Kind::kDict: return !value.dict().entries.empty();
-    default: return true;
+    case Kind::kView:
+      return !value.list().items.empty();
+    case Kind::kDict:
+      return !value.dict().entries.empty();
+    default:
+      return true;
   }
 }
 
@@ -160,14 +171,20 @@ bool values_equal(const Value& a, const Value& b, int depth) {
   if (a.kind != b.kind) return false;
   switch (a.kind) {
     case Kind::kUndefined:
-    case Kind::kNone: return true;
-    case Kind::kString: return a.bytes() == b.bytes();
+    case Kind::kNone:
+      return true;
+    case Kind::kString:
+      return a.bytes() == b.bytes();
     case Kind::kList:
     case Kind::kTuple:
-    case Kind::kRange: return lists_equal(a, b, depth);
-    case Kind::kDict: return dicts_equal(a, b, depth);
-    case Kind::kFunction: return a.integer == b.integer;
-    default: return a.object == b.object;
+    case Kind::kRange:
+      return lists_equal(a, b, depth);
+    case Kind::kDict:
+      return dicts_equal(a, b, depth);
+    case Kind::kFunction:
+      return a.integer == b.integer;
+    default:
+      return a.object == b.object;
   }
 }
 
@@ -196,23 +213,40 @@ bool value_less(const Value& a, const Value& b, const char* op, int depth) {
 
 const char* type_name(const Value& value) {
   switch (value.kind) {
-    case Kind::kUndefined: return "Undefined";
-    case Kind::kNone: return "NoneType";
-    case Kind::kBool: return "bool";
-    case Kind::kInt: return "int";
-    case Kind::kFloat: return "float";
-    case Kind::kString: return "str";
-    case Kind::kList: return "list";
-    case Kind::kTuple: return "tuple";
-    case Kind::kRange: return "range";
-    case Kind::kGenerator: return "generator";
-    case Kind::kView: return value.list().view_name;
-    case Kind::kDict: return "dict";
-    case Kind::kNamespace: return "Namespace";
-    case Kind::kMethod: return "builtin_function_or_method";
-    case Kind::kFunction: return "function";
-    case Kind::kMacro: return "Macro";
-    case Kind::kLoop: return "LoopContext";
+    case Kind::kUndefined:
+      return "Undefined";
+    case Kind::kNone:
+      return "NoneType";
+    case Kind::kBool:
+      return "bool";
+    case Kind::kInt:
+      return "int";
+    case Kind::kFloat:
+      return "float";
+    case Kind::kString:
+      return "str";
+    case Kind::kList:
+      return "list";
+    case Kind::kTuple:
+      return "tuple";
+    case Kind::kRange:
+      return "range";
+    case Kind::kGenerator:
+      return "generator";
+    case Kind::kView:
+      return value.list().view_name;
+    case Kind::kDict:
+      return "dict";
+    case Kind::kNamespace:
+      return "Namespace";
+    case Kind::kMethod:
+      return "builtin_function_or_method";
+    case Kind::kFunction:
+      return "function";
+    case Kind::kMacro:
+      return "Macro";
+    case Kind::kLoop:
+      return "LoopContext";
   }
   return "object";
 }

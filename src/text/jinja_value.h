@@ -19,10 +19,23 @@ namespace foresail::jinja {
 using Integer = __int128;  // wide enough for every JSON integer; overflow is an error
 
 enum class Kind : uint8_t {
-  kUndefined, kNone, kBool, kInt, kFloat, kString,
-  kList, kTuple, kRange, kGenerator, kView,  // ListObject
-  kDict, kNamespace,                         // DictObject
-  kMethod, kFunction, kMacro, kLoop,
+  kUndefined,
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  kString,
+  kList,
+  kTuple,
+  kRange,
+  kGenerator,
+  kView,  // ListObject
+  kDict,
+  kNamespace,  // DictObject
+  kMethod,
+  kFunction,
+  kMacro,
+  kLoop,
 };
 
 struct Object {
@@ -42,7 +55,9 @@ struct Value {
   std::shared_ptr<const Text> text;  // kString; kUndefined: why, for the error
 
   bool is(Kind wanted) const { return kind == wanted; }
-  bool is_number() const { return kind == Kind::kBool || kind == Kind::kInt || kind == Kind::kFloat; }
+  bool is_number() const {
+    return kind == Kind::kBool || kind == Kind::kInt || kind == Kind::kFloat;
+  }
   bool is_sequence_object() const { return kind >= Kind::kList && kind <= Kind::kView; }
   bool is_integral() const { return kind == Kind::kInt || kind == Kind::kBool; }
   ListObject& list() const;
@@ -53,7 +68,7 @@ struct Value {
 
 struct ListObject : Object {
   std::vector<Value> items;
-  size_t cursor = 0;  // generators: items before it are consumed
+  size_t cursor = 0;                      // generators: items before it are consumed
   Integer start = 0, stop = 0, step = 1;  // ranges, for printing
   const char* view_name = "";             // "dict_items", ...
 };

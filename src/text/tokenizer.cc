@@ -27,7 +27,8 @@ AddedTokenMatcher matcher_of(const TokenizerParts& parts, bool normalized) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& model_dir) {
-  if (!std::filesystem::is_directory(model_dir)) throw_model_error("{}: no such folder", model_dir.string());
+  if (!std::filesystem::is_directory(model_dir))
+    throw_model_error("{}: no such folder", model_dir.string());
   const auto read = [&](const char* name) {
     return read_text_file(model_dir / name, kMaxFileBytes);
   };

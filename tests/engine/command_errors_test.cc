@@ -33,8 +33,8 @@ class CommandErrors : public testing::Test {
     SCOPED_TRACE(arguments);
     const std::string out = (folder_ / "out").string();
     const std::string errors = (folder_ / "errors").string();
-    const std::string command = std::string(FORESAIL_BIN_DIR) + "/foresail " + arguments + " >" +
-                                out + " 2>" + errors;
+    const std::string command =
+        std::string(FORESAIL_BIN_DIR) + "/foresail " + arguments + " >" + out + " 2>" + errors;
     EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), status);
     EXPECT_EQ(read_text_file(out, 1 << 20), "");
     const std::string text = read_text_file(errors, 1 << 20);
@@ -98,7 +98,8 @@ TEST_F(CommandErrors, TokenizerOfAnotherModel) {
   config["vocab_size"] = 8191;
   write_file(folder_ / "config.json", config.dump());
   std::ofstream(folder_ / "in") << "{\"prompt\": \"Once\"}\n";
-  const std::string message = "the tokenizer has ids up to 8191 but config.json has vocab_size 8191";
+  const std::string message =
+      "the tokenizer has ids up to 8191 but config.json has vocab_size 8191";
   expect_refused("run " + folder_.string() + " -p x", 3, message);
   expect_refused("chat " + folder_.string(), 3, message);
   expect_refused("generate " + folder_.string() + " -o - --requests " + (folder_ / "in").string(),

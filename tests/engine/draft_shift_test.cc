@@ -1,5 +1,5 @@
-// Entry p of a drafter's cache pairs token p + 1 with target state p. Off by one, nothing breaks but
-// acceptance, and random weights accept nothing anyway: so this is tested on a trained pair.
+// Entry p of a drafter's cache pairs token p + 1 with target state p. Off by one, nothing breaks
+// but acceptance, and random weights accept nothing anyway: so this is tested on a trained pair.
 #include <gtest/gtest.h>
 
 #include "engine/loaded_model.h"
@@ -21,7 +21,8 @@ class ShiftedDrafter : public Drafter {
       item.next_tokens = item.request.tokens.subspan(item.first_position, item.next_tokens.size());
     inner_.extend(shifted, states);
   }
-  void draft(std::span<const DraftRequest> requests, std::span<std::vector<int32_t>> drafts) override {
+  void draft(std::span<const DraftRequest> requests,
+             std::span<std::vector<int32_t>> drafts) override {
     inner_.draft(requests, drafts);
   }
 
@@ -32,7 +33,8 @@ class ShiftedDrafter : public Drafter {
 double accept_length(LoadedModel& model, Drafter& drafter, const std::vector<int32_t>& prompt) {
   Iteration iteration(model.model(), model.store(), &drafter, {});
   std::vector<int32_t> page_table;
-  for (int64_t page = 1; page <= model.pages_per_slot(); ++page) page_table.push_back(static_cast<int32_t>(page));
+  for (int64_t page = 1; page <= model.pages_per_slot(); ++page)
+    page_table.push_back(static_cast<int32_t>(page));
   RequestState request;
   request.page_table = page_table.data();
   request.tokens = prompt;
@@ -53,8 +55,10 @@ TEST(DraftShift, OffByOneLowersAcceptanceSharply) {
   const std::string root = FORESAIL_SOURCE_DIR;
   const auto tokenizer = Tokenizer::load(root + "/models/tales");
   const std::vector<int32_t> prompt = tokenizer->encode(
-      "The two friends walked slowly along the road, and the elder began to speak of the strange man "
-      "whom they had met upon the bridge that morning.", {.add_bos = true});
+      "The two friends walked slowly along the road, and the elder began to speak of the strange "
+      "man "
+      "whom they had met upon the bridge that morning.",
+      {.add_bos = true});
   for (const auto algorithm : {SpeculativeAlgorithm::kMtp, SpeculativeAlgorithm::kEagle3}) {
     EngineOptions options;
     options.model_path = root + "/models/tales";
@@ -66,7 +70,8 @@ TEST(DraftShift, OffByOneLowersAcceptanceSharply) {
     const double right = accept_length(model, *model.drafter(), prompt);
     const double wrong = accept_length(model, shifted, prompt);
     EXPECT_GT(right, 1.8) << model.drafter()->name();
-    EXPECT_LT(wrong - 1.0, 0.5 * (right - 1.0)) << model.drafter()->name() << " right " << right << " wrong " << wrong;
+    EXPECT_LT(wrong - 1.0, 0.5 * (right - 1.0))
+        << model.drafter()->name() << " right " << right << " wrong " << wrong;
   }
 }
 

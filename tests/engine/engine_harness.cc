@@ -76,9 +76,9 @@ std::vector<Output> plain_outputs(LoadedModel& model, const std::vector<Request>
   TextGenerator generator(model, nullptr);
   std::vector<Output> outputs(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
-    outputs[i].stats = generator.generate(
-        requests[i].input_ids, requests[i],
-        [&](const Event& event) { outputs[i].ids.push_back(event.token); });
+    outputs[i].stats =
+        generator.generate(requests[i].input_ids, requests[i],
+                           [&](const Event& event) { outputs[i].ids.push_back(event.token); });
   }
   return outputs;
 }

@@ -28,11 +28,10 @@ class GenerateCommand : public testing::Test {
   int run(const std::string& lines, const std::string& flags) {
     std::ofstream(path("in.jsonl")) << lines;
     std::filesystem::remove(path("out.jsonl"));
-    const std::string command = std::string(FORESAIL_BIN_DIR) + "/foresail generate " +
-                                golden_path("g13_v3_mtp") + " --quiet --dtype f32 --threads 1 " +
-                                "--context-length 256 --requests " + path("in.jsonl") +
-                                " --output " + path("out.jsonl") + " " + flags + " 2>" +
-                                path("errors");
+    const std::string command =
+        std::string(FORESAIL_BIN_DIR) + "/foresail generate " + golden_path("g13_v3_mtp") +
+        " --quiet --dtype f32 --threads 1 " + "--context-length 256 --requests " +
+        path("in.jsonl") + " --output " + path("out.jsonl") + " " + flags + " 2>" + path("errors");
     const int status = std::system(command.c_str());
     errors_ = read_text_file(path("errors"), 1 << 20);
     answers_.clear();
@@ -90,8 +89,7 @@ TEST_F(GenerateCommand, ABadLineIsNamedAndTheOthersRun) {
   EXPECT_EQ(answers_[1]["error"]["message"], "\"max_tokens\" must be an integer");
   EXPECT_NE(errors_.find("in.jsonl line 3: \"max_tokens\" must be an integer"), std::string::npos)
       << errors_;
-  for (const auto& [line, message] :
-       std::vector<std::pair<std::string, std::string>>{
+  for (const auto& [line, message] : std::vector<std::pair<std::string, std::string>>{
            {"{", ""},
            {"[1]", "a request is a JSON object"},
            {R"({"promt": "x"})", "unknown field \"promt\""},

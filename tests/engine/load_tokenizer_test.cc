@@ -22,7 +22,9 @@ TEST(LoadTokenizer, RefusesOneOfAnotherModel) {
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kModel);
-    EXPECT_NE(std::string(error.what()).find("ids up to 8191 but config.json has vocab_size 320"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("ids up to 8191 but config.json has vocab_size 320"),
+              std::string::npos)
+        << error.what();
   }
   EXPECT_NE(load_tokenizer(root / "models/tales"), nullptr);
 }

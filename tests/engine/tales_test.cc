@@ -46,9 +46,8 @@ TEST(Tales, OutputEqualsPlainDecodeAndDraftsAreAccepted) {
     options.page_size = page_size;
     options.max_total_tokens = 320;
     options.slot_count = options.max_running_requests = 6;
-    options.speculative = {.algorithm = algorithm,
-                           .draft_model_path = model_path("tales-eagle3"),
-                           .steps = 7};
+    options.speculative = {
+        .algorithm = algorithm, .draft_model_path = model_path("tales-eagle3"), .steps = 7};
     LoadedModel model(options);
     for (const int steps : {1, 3, 7}) {
       options.speculative.steps = steps;
@@ -61,8 +60,8 @@ TEST(Tales, OutputEqualsPlainDecodeAndDraftsAreAccepted) {
         EXPECT_EQ(outputs[i].ids, expected[i].ids)
             << static_cast<int>(algorithm) << " steps " << steps << " request " << i;
       const EngineStats stats = loop.stats();
-      const double accept_length = 1.0 + static_cast<double>(stats.accepted) /
-                                             static_cast<double>(stats.verify_passes);
+      const double accept_length =
+          1.0 + static_cast<double>(stats.accepted) / static_cast<double>(stats.verify_passes);
       if (algorithm != SpeculativeAlgorithm::kNgram) {
         EXPECT_GT(accept_length, steps == 1 ? 1.2 : 1.3) << static_cast<int>(algorithm);
       }

@@ -27,7 +27,8 @@ const foresail::RenderInput& conversation() {
       {"role": "assistant", "content": "<think>a</think>b", "tool_calls":
         [{"function": {"name": "f", "arguments": {"x": [1, null, true]}}}]},
       {"role": "tool", "content": "\ud83d\ude00"}])");
-    out.tools = foresail::OrderedJson::parse(R"([{"function": {"name": "f", "parameters": {"a": {}}}}])");
+    out.tools =
+        foresail::OrderedJson::parse(R"([{"function": {"name": "f", "parameters": {"a": {}}}}])");
     out.add_generation_prompt = true;
     out.bos_token = "<s>";
     out.now = 1700000000;

@@ -10,10 +10,9 @@ struct Geometry {
   int heads, latent, rope, nope, value;
 };
 // models.md §1.4, the small golden models, and sizes that divide nothing.
-constexpr Geometry kGeometries[] = {{16, 512, 64, 128, 128}, {20, 512, 64, 192, 256},
-                                    {40, 256, 32, 64, 64},   {5, 256, 64, 64, 128},
-                                    {4, 64, 8, 16, 16},      {1, 32, 16, 8, 16},
-                                    {3, 33, 6, 7, 9}};
+constexpr Geometry kGeometries[] = {
+    {16, 512, 64, 128, 128}, {20, 512, 64, 192, 256}, {40, 256, 32, 64, 64}, {5, 256, 64, 64, 128},
+    {4, 64, 8, 16, 16},      {1, 32, 16, 8, 16},      {3, 33, 6, 7, 9}};
 
 // A latent cache whose pages are scattered and whose unused rows hold NaN.
 struct Cache {
@@ -32,7 +31,8 @@ struct Cache {
       tables_.push_back(table);
       // A key's numbers depend on (sequence, key) only, not on the paging.
       for (int j = 0; j < lengths[s]; ++j) {
-        const Tensor row = Tensor(DType::kF32, 1, width_).randomize(1000 * s + static_cast<size_t>(j) + 1);
+        const Tensor row =
+            Tensor(DType::kF32, 1, width_).randomize(1000 * s + static_cast<size_t>(j) + 1);
         for (int d = 0; d < width_; ++d) storage_->set(slot(s, j), d, row.at(0, d));
       }
     }
@@ -54,7 +54,9 @@ struct Cache {
 
 constexpr float kScale = 0.1f;
 
-double attention_tolerance(const KernelCase& c) { return c.is_bf16() ? 1.5e-2 : 2e-5; }
+double attention_tolerance(const KernelCase& c) {
+  return c.is_bf16() ? 1.5e-2 : 2e-5;
+}
 
 TEST_P(Attention, LatentMatchesOracle) {
   PooledSet set(GetParam());
@@ -72,7 +74,8 @@ TEST_P(Attention, LatentMatchesOracle) {
           rows.push_back({total, counts[s], lengths[s], cache.table(s)});
           total += counts[s];
         }
-        const Tensor q = Tensor(DType::kF32, total, g.heads * (g.latent + g.rope), 2).randomize(3, 0.5f);
+        const Tensor q =
+            Tensor(DType::kF32, total, g.heads * (g.latent + g.rope), 2).randomize(3, 0.5f);
         Tensor got = Tensor(act(), total, g.heads * g.latent).fill(7.0f);
         Tensor want = got;
         set->latent_attention(q, g.heads, kScale, rows, cache.view(), got);
@@ -129,7 +132,8 @@ TEST_P(Attention, LatentRowsEqualDecodeRows) {
 struct Expanded {
   Tensor nope, rope, value;
   Expanded(int64_t keys, const Geometry& g)
-      : nope(DType::kF32, keys, g.heads * g.nope), rope(DType::kF32, keys, g.rope),
+      : nope(DType::kF32, keys, g.heads * g.nope),
+        rope(DType::kF32, keys, g.rope),
         value(DType::kF32, keys, g.heads * g.value) {}
   ExpandedKeys keys(int64_t count, int64_t from = 0) {
     return {nope.f32() + from * nope.cols(), rope.f32() + from * rope.cols(),
@@ -213,8 +217,7 @@ TEST_P(Attention, MergeEqualsOnePass) {
 
   // Empty sides: exact, whatever the empty side's numbers are.
   Tensor empty = Tensor(DType::kF32, 50, g.heads * g.value).fill(std::nanf(""));
-  Tensor empty_lse =
-      Tensor(DType::kF32, 50, g.heads).fill(-std::numeric_limits<float>::infinity());
+  Tensor empty_lse = Tensor(DType::kF32, 50, g.heads).fill(-std::numeric_limits<float>::infinity());
   Tensor kept = out, kept_lse = lse;
   set->merge_attention(empty, empty_lse, kept, kept_lse);
   set->merge_attention(out, lse, empty, empty_lse);

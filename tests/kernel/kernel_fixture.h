@@ -141,9 +141,9 @@ class KernelTest : public testing::TestWithParam<KernelCase> {
   std::unique_ptr<KernelSet> oracle() const { return create_ref_kernels(act()); }
 };
 
-#define FORESAIL_FOR_ALL_SETS(suite)                                                        \
+#define FORESAIL_FOR_ALL_SETS(suite)                                                          \
   INSTANTIATE_TEST_SUITE_P(Isa, suite, testing::ValuesIn(all_cases()), [](const auto& test) { \
-    return test.param.isa + "_" + std::string(dtype_name(test.param.dtype));                \
+    return test.param.isa + "_" + std::string(dtype_name(test.param.dtype));                  \
   })
 
 inline std::vector<int> shuffled(int count, uint64_t seed) {

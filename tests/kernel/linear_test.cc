@@ -13,9 +13,9 @@ struct Shape {
 };
 
 // Odd K, N not a multiple of 16, one row, tile edges, more than one block of inputs or rows.
-constexpr Shape kShapes[] = {{1, 1, 1},     {1, 64, 16},    {2, 63, 17},   {3, 129, 47},
-                             {7, 32, 100},  {8, 257, 49},   {9, 128, 64},  {13, 2051, 33},
-                             {17, 48, 15},  {1, 4099, 65},  {5, 2100, 18}, {270, 66, 35}};
+constexpr Shape kShapes[] = {{1, 1, 1},    {1, 64, 16},   {2, 63, 17},   {3, 129, 47},
+                             {7, 32, 100}, {8, 257, 49},  {9, 128, 64},  {13, 2051, 33},
+                             {17, 48, 15}, {1, 4099, 65}, {5, 2100, 18}, {270, 66, 35}};
 
 // Sources of every type; bf16 sets round f32 and f16 sources once.
 TEST_P(Linear, MatchesOracle) {
@@ -45,7 +45,8 @@ TEST_P(Linear, PacksEverySource) {
       source.randomize(4);
       if (dtype == DType::kF16)  // any bits that are finite numbers
         for (int64_t i = 0; i < 37 * 55; ++i)
-          static_cast<uint16_t*>(source.view().data)[i] = static_cast<uint16_t>(i * 2654435761u) & 0xBFFF;
+          static_cast<uint16_t*>(source.view().data)[i] =
+              static_cast<uint16_t>(i * 2654435761u) & 0xBFFF;
       HostMatrix host = source.as_weight(transposed);
       host.dtype = dtype;
       const auto w = set->pack(host);
@@ -96,7 +97,8 @@ TEST_P(Linear, UnitVectorsBringWeightsBack) {
   Tensor out(DType::kF32, 21, 19);
   set->linear(x, *w, nullptr, 1.0f, false, out);
   for (int i = 0; i < 21; ++i)
-    for (int o = 0; o < 19; ++o) EXPECT_EQ(out.at(i, o), is_bf16() ? to_float(to_bf16(source.at(o, i))) : source.at(o, i));
+    for (int o = 0; o < 19; ++o)
+      EXPECT_EQ(out.at(i, o), is_bf16() ? to_float(to_bf16(source.at(o, i))) : source.at(o, i));
 }
 
 TEST(CpuKernels, UnknownIsaNamesTheAvailable) {

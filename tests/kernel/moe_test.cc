@@ -29,13 +29,24 @@ TEST_P(Moe, RouteMatchesOracle) {
     large[i] = static_cast<float>((i * 37) % 19) / 9.0f - 1.0f;
     small[i] = large[i] / 256.0f;
   }
-  for (const auto& [experts, groups, top_groups, k] :
-       {std::tuple{8, 4, 2, 2}, {256, 8, 4, 8}, {384, 1, 1, 8}, {64, 1, 1, 6}, {5, 1, 1, 5}, {1, 1, 1, 1}})
+  for (const auto& [experts, groups, top_groups, k] : {std::tuple{8, 4, 2, 2},
+                                                       {256, 8, 4, 8},
+                                                       {384, 1, 1, 8},
+                                                       {64, 1, 1, 6},
+                                                       {5, 1, 1, 5},
+                                                       {1, 1, 1, 1}})
     for (const GateScore score : {GateScore::kSoftmax, GateScore::kSigmoid})
       for (const GroupScore group : {GroupScore::kNone, GroupScore::kMax, GroupScore::kTopTwoSum})
         for (const bool normalize : {false, true}) {
-          RouteParams p{score, group, experts, k, groups, top_groups, normalize, 2.5f,
-                        group == GroupScore::kMax           ? nullptr
+          RouteParams p{score,
+                        group,
+                        experts,
+                        k,
+                        groups,
+                        top_groups,
+                        normalize,
+                        2.5f,
+                        group == GroupScore::kMax      ? nullptr
                         : score == GateScore::kSoftmax ? small.data()
                                                        : large.data()};
           const Tensor logits = Tensor(DType::kF32, 40, experts, 1).randomize(9, 2.0f);
@@ -82,8 +93,8 @@ struct Experts {
     for (int e = 0; e < count; ++e) {
       const uint64_t seed = static_cast<uint64_t>(e) * 2 + 10;
       const float deviation = 1.0f / std::sqrt(static_cast<float>(hidden));
-      matrices.push_back(set.pack(
-          Tensor(DType::kBF16, 2 * inner, hidden).randomize(seed, deviation).as_weight()));
+      matrices.push_back(
+          set.pack(Tensor(DType::kBF16, 2 * inner, hidden).randomize(seed, deviation).as_weight()));
       matrices.push_back(
           set.pack(Tensor(DType::kBF16, hidden, inner).randomize(seed + 1, deviation).as_weight()));
     }
@@ -97,7 +108,10 @@ struct Experts {
 TEST_P(Moe, ExpertsMatchOracleAndDoNotDependOnTheBatch) {
   const auto ref = oracle();
   for (const auto& [rows, count, k, hidden, inner] :
-       {std::tuple{1, 8, 2, 128, 48}, {40, 8, 3, 130, 33}, {5, 4, 4, 65, 16}, {70, 2, 1, 32, 7},
+       {std::tuple{1, 8, 2, 128, 48},
+        {40, 8, 3, 130, 33},
+        {5, 4, 4, 65, 16},
+        {70, 2, 1, 32, 7},
         {1500, 5, 3, 16, 16} /* more pairs than one batch */}) {
     PooledSet set(GetParam(), 2);
     const Experts mine(*set, count, hidden, inner);

@@ -8,7 +8,9 @@ FORESAIL_FOR_ALL_SETS(Rows);
 
 constexpr DType kDtypes[] = {DType::kF32, DType::kBF16};
 
-double rounding(DType out) { return out == DType::kBF16 ? 8e-3 : 2e-6; }
+double rounding(DType out) {
+  return out == DType::kBF16 ? 8e-3 : 2e-6;
+}
 
 TEST_P(Rows, NormConvertEmbed) {
   PooledSet set(GetParam());
@@ -43,8 +45,8 @@ TEST_P(Rows, NormConvertEmbed) {
 TEST_P(Rows, ConvertRoundsToEvenAndKeepsSpecials) {
   PooledSet set(GetParam());
   const float inf = std::numeric_limits<float>::infinity();
-  const float values[] = {0.0f,        -0.0f,       1.00390625f, 1.01171875f, inf,    -inf,
-                          std::nanf(""), 1e-40f,    3.4e38f,     -1e-45f,     65504.f, 0x1.fffffep0f};
+  const float values[] = {0.0f,          -0.0f,  1.00390625f, 1.01171875f, inf,     -inf,
+                          std::nanf(""), 1e-40f, 3.4e38f,     -1e-45f,     65504.f, 0x1.fffffep0f};
   Tensor in(DType::kF32, 1, 12);
   for (int i = 0; i < 12; ++i) in.set(0, i, values[i]);
   Tensor got(DType::kBF16, 1, 12);

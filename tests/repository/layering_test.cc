@@ -9,11 +9,16 @@
 
 namespace {
 
-const std::vector<std::string> kOrder = {"base", "tensor", "kernels", "checkpoint", "model", "cache", "attention",
-                                         "scheduler", "runtime", "speculative", "text", "engine", "server"};
+const std::vector<std::string> kOrder = {
+    "base",      "tensor",  "kernels",     "checkpoint", "model",  "cache", "attention",
+    "scheduler", "runtime", "speculative", "text",       "engine", "server"};
 // Stricter than the order: what these folders may include at all, besides themselves.
 const std::vector<std::pair<std::string, std::vector<std::string>>> kOnly = {
-    {"text", {"base"}}, {"scheduler", {"base", "cache"}}, {"kernels", {"base", "tensor"}}, {"checkpoint", {"base", "tensor"}}, {"cache", {"base", "tensor"}}};
+    {"text", {"base"}},
+    {"scheduler", {"base", "cache"}},
+    {"kernels", {"base", "tensor"}},
+    {"checkpoint", {"base", "tensor"}},
+    {"cache", {"base", "tensor"}}};
 
 int rank_of(const std::string& folder) {
   const auto found = std::find(kOrder.begin(), kOrder.end(), folder);
@@ -29,7 +34,8 @@ std::string complaint(const std::string& folder, const std::string& line) {
   if (included == folder || rank_of(included) < 0) return {};
   if (rank_of(included) > rank_of(folder)) return folder + " stands above " + included;
   for (const auto& [strict, allowed] : kOnly)
-    if (strict == folder && std::find(allowed.begin(), allowed.end(), included) == allowed.end()) return folder + " must not know " + included;
+    if (strict == folder && std::find(allowed.begin(), allowed.end(), included) == allowed.end())
+      return folder + " must not know " + included;
   return {};
 }
 
@@ -38,12 +44,14 @@ TEST(Layering, NoBackEdges) {
   int files = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(source)) {
     const std::string extension = entry.path().extension();
-    if (extension != ".h" && extension != ".cc" && extension != ".cu" && extension != ".cuh") continue;
+    if (extension != ".h" && extension != ".cc" && extension != ".cu" && extension != ".cuh")
+      continue;
     ++files;
     const std::string folder = std::filesystem::relative(entry.path(), source).begin()->string();
     EXPECT_GE(rank_of(folder), 0) << folder << " is not in the order";
     std::ifstream stream(entry.path());
-    for (std::string line; std::getline(stream, line);) EXPECT_EQ(complaint(folder, line), "") << entry.path() << ": " << line;
+    for (std::string line; std::getline(stream, line);)
+      EXPECT_EQ(complaint(folder, line), "") << entry.path() << ": " << line;
   }
   EXPECT_GT(files, 50);
 }

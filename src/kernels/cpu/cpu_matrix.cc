@@ -61,8 +61,7 @@ CpuMatrix::CpuMatrix(const HostMatrix& w, DType dtype, WeightArena& arena, Threa
       for (int64_t i = 0; i < w.n_in; ++i) {
         const int64_t from = begin + i * step;
         if (is_bf16_) {
-          reinterpret_cast<uint16_t*>(to)[(i / 2 * kLanes + lane) * 2 + i % 2] =
-              bf16_bits(w, from);
+          reinterpret_cast<uint16_t*>(to)[(i / 2 * kLanes + lane) * 2 + i % 2] = bf16_bits(w, from);
         } else {
           reinterpret_cast<float*>(to)[i * kLanes + lane] = load_element(w.data, w.dtype, from);
         }

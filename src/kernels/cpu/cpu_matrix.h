@@ -29,7 +29,9 @@ class WeightArena {
 class CpuMatrix final : public Matrix {
  public:
   CpuMatrix(const HostMatrix& weight, DType dtype, WeightArena& arena, ThreadPool& pool);
-  uint64_t size_bytes() const override { return static_cast<uint64_t>(panel_count() * panel_bytes_); }
+  uint64_t size_bytes() const override {
+    return static_cast<uint64_t>(panel_count() * panel_bytes_);
+  }
   bool is_bf16() const { return is_bf16_; }
   int64_t panel_count() const { return (n_out() + kLanes - 1) / kLanes; }
   int64_t panel_bytes() const { return panel_bytes_; }

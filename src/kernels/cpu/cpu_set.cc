@@ -9,8 +9,8 @@
 namespace foresail {
 namespace {
 
-// Rows packed and multiplied together: 256 rows x 2048 inputs x 2 B = 1 MiB streams from L2/L3 while
-// a panel group stays in L2.
+// Rows packed and multiplied together: 256 rows x 2048 inputs x 2 B = 1 MiB streams from L2/L3
+// while a panel group stays in L2.
 constexpr int64_t kRowBlock = 256;
 
 // Weight bytes of one task with few rows: long enough a stream for the hardware prefetcher, short
@@ -21,12 +21,16 @@ constexpr int64_t kStreamBytes = 256 << 10;
 // microseconds and the threads finish together.
 constexpr int64_t kTaskPanels = 6;
 
-int64_t block_count(int64_t row_count) { return (row_count + kRowBlock - 1) / kRowBlock; }
+int64_t block_count(int64_t row_count) {
+  return (row_count + kRowBlock - 1) / kRowBlock;
+}
 int64_t rows_in_block(int64_t row_count, int64_t block) {
   return std::min(kRowBlock, row_count - block * kRowBlock);
 }
 
-bool is_bf16(const MatrixView& view) { return view.dtype == DType::kBF16; }
+bool is_bf16(const MatrixView& view) {
+  return view.dtype == DType::kBF16;
+}
 
 std::byte* row_ptr(const MatrixView& view, int64_t row, int64_t col = 0) {
   return static_cast<std::byte*>(view.data) +
@@ -37,7 +41,9 @@ float* f32_row(const MatrixView& view, int64_t row, int64_t col = 0) {
   return static_cast<float*>(view.data) + row * view.stride + col;
 }
 
-RowsIn rows_of(const MatrixView& view) { return {view.data, view.stride, nullptr, is_bf16(view)}; }
+RowsIn rows_of(const MatrixView& view) {
+  return {view.data, view.stride, nullptr, is_bf16(view)};
+}
 
 RopeArgs rope_at(const RopeTable& rope, int64_t position) {
   const int64_t half = rope.rope_dim / 2;
@@ -97,8 +103,8 @@ std::byte* CpuKernels::pack_blocks(const RowsIn& rows, int64_t row_count, int64_
     if (rows.index != nullptr) {
       args.rows.index += begin;
     } else {
-      args.rows.data = static_cast<const std::byte*>(rows.data) +
-                       begin * rows.stride * (rows.is_bf16 ? 2 : 4);
+      args.rows.data =
+          static_cast<const std::byte*>(rows.data) + begin * rows.stride * (rows.is_bf16 ? 2 : 4);
     }
     pack_rows(products, args);
   });
@@ -146,9 +152,10 @@ void CpuKernels::multiply_heads(const RowsIn& rows, int64_t row_count,
   const int64_t block_rows = std::min(row_count, kRowBlock);
   // Heads that read the same inputs share one packing; otherwise each task packs its own.
   const bool shared = in_step == 0;
-  std::byte* packed = shared ? pack_blocks(rows, row_count, n_in)
-                             : workspace_.get<std::byte>(Scratch::kPackedRows,
-                                                         pool_.thread_count() * block_rows * row_bytes);
+  std::byte* packed =
+      shared ? pack_blocks(rows, row_count, n_in)
+             : workspace_.get<std::byte>(Scratch::kPackedRows,
+                                         pool_.thread_count() * block_rows * row_bytes);
   float* scratch = gemm_scratch(block_rows);
   pool_.parallel_for(block_count(row_count) * heads, [&](int64_t task, int thread) {
     const int64_t head = task % heads;
@@ -258,7 +265,8 @@ void CpuKernels::absorb_query(const MatrixView& q, std::span<const MatrixPtr> w_
   for_rows(q.rows, heads * rope_dim, [&](int64_t t, int) {
     for (int64_t h = 0; h < heads; ++h)
       isa_.convert(f32_row(q, t, h * (nope_dim + rope_dim) + nope_dim), false,
-                   f32_row(out, t, h * (latent_dim + rope_dim) + latent_dim), false, 1.0f, rope_dim);
+                   f32_row(out, t, h * (latent_dim + rope_dim) + latent_dim), false, 1.0f,
+                   rope_dim);
   });
 }
 

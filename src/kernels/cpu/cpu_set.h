@@ -90,7 +90,9 @@ class CpuKernels final : public KernelSet {
 };
 
 // The packed form behind a Matrix of this set.
-inline const CpuMatrix& cpu_matrix(const Matrix& m) { return static_cast<const CpuMatrix&>(m); }
+inline const CpuMatrix& cpu_matrix(const Matrix& m) {
+  return static_cast<const CpuMatrix&>(m);
+}
 
 // Elements of work below which a loop stays on the calling thread: about 10 us of arithmetic, a few
 // times the cost of waking a thread.
@@ -100,8 +102,8 @@ template <typename Body>
 void CpuKernels::for_rows(int64_t row_count, int64_t work_per_row, Body&& body) {
   const int64_t per_task = kMinTaskWork / (work_per_row > 0 ? work_per_row : 1) + 1;
   pool_.parallel_for((row_count + per_task - 1) / per_task, [&](int64_t task, int thread) {
-    const int64_t end = task + 1 == (row_count + per_task - 1) / per_task ? row_count
-                                                                         : (task + 1) * per_task;
+    const int64_t end =
+        task + 1 == (row_count + per_task - 1) / per_task ? row_count : (task + 1) * per_task;
     for (int64_t row = task * per_task; row < end; ++row) body(row, thread);
   });
 }

@@ -111,8 +111,8 @@ void CpuKernels::expanded_attention(const MatrixView& q, int head_count, float s
       QueryLane lanes[kMaxGroupLanes];
       int32_t visible[kMaxGroupLanes] = {};
       for (int64_t i = 0; i < lane_count; ++i) {
-        lanes[i].query = static_cast<const float*>(q.data) + (row_begin + i) * q.stride +
-                         head * head_dim;
+        lanes[i].query =
+            static_cast<const float*>(q.data) + (row_begin + i) * q.stride + head * head_dim;
         visible[i] = static_cast<int32_t>(visible_keys(row_begin + i));
       }
       ops.pack_queries(lanes, lane_count, head_dim, queries);
@@ -135,10 +135,9 @@ void CpuKernels::expanded_attention(const MatrixView& q, int head_count, float s
         const int64_t row = row_begin + i;
         isa_.finish_lane(args.state.acc + i * v_stride, args.state.sum[i], v,
                          static_cast<float*>(out.data) + row * out.stride + head * v, false);
-        store_element(lse, row, head,
-                      args.state.sum[i] == 0.0f
-                          ? kNegInf
-                          : args.state.max[i] + std::log(args.state.sum[i]));
+        store_element(
+            lse, row, head,
+            args.state.sum[i] == 0.0f ? kNegInf : args.state.max[i] + std::log(args.state.sum[i]));
       }
     });
   }

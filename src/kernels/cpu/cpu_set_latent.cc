@@ -53,7 +53,9 @@ AttentionState state_at(float* base, const Shape& shape, int64_t lane = 0) {
           base + 2 * kMaxGroupLanes + lane * shape.value_stride};
 }
 
-int64_t split_count(const LaneGroup& group) { return (group.key_end + kSplitKeys - 1) / kSplitKeys; }
+int64_t split_count(const LaneGroup& group) {
+  return (group.key_end + kSplitKeys - 1) / kSplitKeys;
+}
 
 int32_t visible_keys(const SequenceRows& seq, int64_t row) {
   return std::max<int32_t>(0, seq.kv_end - seq.row_count + 1 + static_cast<int32_t>(row));
@@ -72,8 +74,7 @@ int64_t make_groups(std::span<const SequenceRows> sequences, int head_count, Lan
       const int64_t begin = panels * g / groups * kLanes;
       const int64_t end = std::min(lanes, panels * (g + 1) / groups * kLanes);
       out[count++] = {static_cast<int32_t>(s), static_cast<int32_t>(begin),
-                      static_cast<int32_t>(end - begin),
-                      visible_keys(seq, (end - 1) / head_count)};
+                      static_cast<int32_t>(end - begin), visible_keys(seq, (end - 1) / head_count)};
     }
   }
   return count;
@@ -82,8 +83,8 @@ int64_t make_groups(std::span<const SequenceRows> sequences, int head_count, Lan
 }  // namespace
 
 void CpuKernels::latent_attention(const MatrixView& q, int head_count, float softmax_scale,
-                                  std::span<const SequenceRows> sequences,
-                                  const LatentCache& cache, const MatrixView& out) {
+                                  std::span<const SequenceRows> sequences, const LatentCache& cache,
+                                  const MatrixView& out) {
   const Shape shape = make_shape(cache, head_count);
   // Like rows of a product: an f32 output asks for f32 arithmetic, whatever the cache holds.
   const IsaOps::Attention& ops = out.dtype == DType::kF32 ? isa_.attention_f32 : attention_ops();
@@ -118,16 +119,16 @@ void CpuKernels::latent_attention(const MatrixView& q, int head_count, float sof
     int32_t visible[kMaxGroupLanes] = {};
     for (int i = 0; i < group.lane_count; ++i)
       visible[i] = visible_keys(seq, (group.lane_begin + i) / head_count);
-    std::byte* scratch = thread_scratch +
-                         thread * (shape.scratch_bytes + kSplitKeys * int64_t{sizeof(void*)});
+    std::byte* scratch =
+        thread_scratch + thread * (shape.scratch_bytes + kSplitKeys * int64_t{sizeof(void*)});
     const void** rows = reinterpret_cast<const void**>(scratch);
     AttentionArgs args;
     args.key_begin = split * kSplitKeys;
     args.key_end = std::min<int64_t>(args.key_begin + kSplitKeys, group.key_end);
     for (int64_t key = args.key_begin; key < args.key_end;) {
       const std::byte* row = cache_row(cache, seq.page_table, key);
-      const int64_t run = std::min<int64_t>(cache.page_size - key % cache.page_size,
-                                            args.key_end - key);
+      const int64_t run =
+          std::min<int64_t>(cache.page_size - key % cache.page_size, args.key_end - key);
       for (int64_t i = 0; i < run; ++i) rows[key - args.key_begin + i] = row + i * row_bytes;
       key += run;
     }
@@ -148,22 +149,22 @@ void CpuKernels::latent_attention(const MatrixView& q, int head_count, float sof
     const SequenceRows& seq = sequences[static_cast<size_t>(group.sequence)];
     for (int64_t i = from; i < std::min<int64_t>(to, group.lane_count); ++i) {
       const int64_t lane = group.lane_begin + i;
-      const int64_t at = (seq.row_begin + lane / head_count) * out.stride +
-                         lane % head_count * shape.value_dim;
-      isa_.finish_lane(state + 2 * kMaxGroupLanes + i * shape.value_stride,
-                       state[kMaxGroupLanes + i], shape.value_dim,
-                       static_cast<std::byte*>(out.data) +
-                           at * static_cast<int64_t>(size_bytes(out.dtype)),
-                       out.dtype == DType::kBF16);
+      const int64_t at =
+          (seq.row_begin + lane / head_count) * out.stride + lane % head_count * shape.value_dim;
+      isa_.finish_lane(
+          state + 2 * kMaxGroupLanes + i * shape.value_stride, state[kMaxGroupLanes + i],
+          shape.value_dim,
+          static_cast<std::byte*>(out.data) + at * static_cast<int64_t>(size_bytes(out.dtype)),
+          out.dtype == DType::kBF16);
     }
   };
 
   // Many groups: each is a task of its own, with one partial and one total per thread.
   if (group_count >= 8 * pool_.thread_count()) {
-    float* states = workspace_.get<float>(Scratch::kTotals,
-                                          2 * pool_.thread_count() * shape.state_floats);
-    std::byte* queries = workspace_.get<std::byte>(Scratch::kQueries,
-                                                   pool_.thread_count() * shape.query_bytes);
+    float* states =
+        workspace_.get<float>(Scratch::kTotals, 2 * pool_.thread_count() * shape.state_floats);
+    std::byte* queries =
+        workspace_.get<std::byte>(Scratch::kQueries, pool_.thread_count() * shape.query_bytes);
     pool_.parallel_for(group_count, [&](int64_t task, int thread) {
       // Later rows see more keys: the long tasks go first.
       const LaneGroup& group = groups[group_count - 1 - task];
@@ -174,8 +175,8 @@ void CpuKernels::latent_attention(const MatrixView& q, int head_count, float sof
       for (int64_t split = 0; split < split_count(group); ++split) {
         run_split(group, split, packed, split == 0 ? total : part, thread);
         if (split > 0)
-          isa_.fold(state_at(total, shape), state_at(part, shape),
-                    padded(group.lane_count, kLanes), shape.value_dim);
+          isa_.fold(state_at(total, shape), state_at(part, shape), padded(group.lane_count, kLanes),
+                    shape.value_dim);
       }
       finish(group, total, 0, kMaxGroupLanes);
     });
@@ -192,9 +193,8 @@ void CpuKernels::latent_attention(const MatrixView& q, int head_count, float sof
   int64_t most_splits = 0;
   for (int64_t g = 0; g < group_count; ++g)
     most_splits = std::max(most_splits, split_count(groups[g]));
-  pool_.parallel_for(group_count, [&](int64_t g, int) {
-    pack_group(groups[g], queries + g * shape.query_bytes);
-  });
+  pool_.parallel_for(
+      group_count, [&](int64_t g, int) { pack_group(groups[g], queries + g * shape.query_bytes); });
   const auto part_of = [&](int64_t split, int64_t g) {
     return split == 0 ? totals + g * shape.state_floats
                       : parts + (split % kWaveSplits * group_count + g) * shape.state_floats;

@@ -152,9 +152,9 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
     pool_.parallel_for(count, [&](int64_t a, int) {
       const int64_t expert = active[first + a];
       pack_rows(products, {{x.data, x.stride, rows + begin[expert], x.dtype == DType::kBF16},
-                 begin[expert + 1] - begin[expert],
-                 x.cols,
-                 packed_x + (begin[expert] - base) * in_bytes});
+                           begin[expert + 1] - begin[expert],
+                           x.cols,
+                           packed_x + (begin[expert] - base) * in_bytes});
     });
     // Gate and up: any order, each (expert, panels) writes its own place.
     const int64_t groups = (any_gate_up.panel_count() + kGroup - 1) / kGroup;
@@ -177,9 +177,9 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
       const int64_t expert = active[first + a];
       const int64_t from = begin[expert] - base;
       pack_rows(products, {{gate_up + from * 2 * inner, 2 * inner, nullptr, false},
-                 begin[expert + 1] - begin[expert],
-                 inner,
-                 packed_hidden + from * hidden_bytes});
+                           begin[expert + 1] - begin[expert],
+                           inner,
+                           packed_hidden + from * hidden_bytes});
     });
     // Down: a task owns some output columns and adds the experts to them in ascending order.
     const int64_t down_groups = (any_down.panel_count() + kGroup - 1) / kGroup;

@@ -45,14 +45,14 @@ struct GemmArgs {
   bool out_is_bf16 = false;
   bool accumulate = false;
   float scale = 1.0f;
-  const float* bias = nullptr;        // [n_out]
-  const float* row_scale = nullptr;   // [row_count]
+  const float* bias = nullptr;         // [n_out]
+  const float* row_scale = nullptr;    // [row_count]
   const int32_t* out_index = nullptr;  // row i is written to row out_index[i]
 };
 
-// Attention over a run of keys for a group of lanes, a lane being one (row, head). Keys are cut into
-// blocks of kKeyBlock from key 0 on; what a lane gets from a block depends on nothing but the lane.
-// 64 keys: a block of scores for 64 lanes (16 KiB) stays in L1 between its two products.
+// Attention over a run of keys for a group of lanes, a lane being one (row, head). Keys are cut
+// into blocks of kKeyBlock from key 0 on; what a lane gets from a block depends on nothing but the
+// lane. 64 keys: a block of scores for 64 lanes (16 KiB) stays in L1 between its two products.
 constexpr int64_t kKeyBlock = 64;
 constexpr int64_t kMaxGroupLanes = 64;
 
@@ -69,7 +69,7 @@ struct AttentionState {
 };
 
 struct AttentionArgs {
-  const void* queries = nullptr;    // of pack_queries
+  const void* queries = nullptr;     // of pack_queries
   const int32_t* visible = nullptr;  // [lanes]
   int64_t lanes = 0;                 // a multiple of kLanes
   int64_t key_dim = 0;
@@ -82,11 +82,13 @@ struct AttentionArgs {
   bool rows_are_ready = false;  // in the type the products use, zeros up to an even length
   // Null: a value is the first value_dim numbers of its key. Else blocks made by pack_values.
   const void* packed_values = nullptr;
-  AttentionState state;   // overwritten
+  AttentionState state;     // overwritten
   char* scratch = nullptr;  // attention_scratch_bytes
 };
 
-constexpr int64_t padded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+constexpr int64_t padded(int64_t n, int64_t to) {
+  return (n + to - 1) / to * to;
+}
 constexpr int64_t packed_values_block_bytes(int64_t value_dim) {
   return kKeyBlock * padded(value_dim, kLanes) * 4;
 }
@@ -113,7 +115,7 @@ struct IsaOps {
 
   void (*gemm_bf16)(const GemmArgs&) = nullptr;
   void (*gemm_f32)(const GemmArgs&) = nullptr;
-  void (*gemm_wide)(const GemmArgs&) = nullptr;  // f32 rows on bf16 weights, f32 products
+  void (*gemm_wide)(const GemmArgs&) = nullptr;           // f32 rows on bf16 weights, f32 products
   void (*pack_rows_bf16)(const PackRowsArgs&) = nullptr;  // for gemm_bf16
   void (*pack_rows_f32)(const PackRowsArgs&) = nullptr;   // for gemm_f32
   void (*pack_rows_wide)(const PackRowsArgs&) = nullptr;  // for gemm_wide: f32, cols even
@@ -160,8 +162,10 @@ struct IsaOps {
                       bool out_bf16) = nullptr;
 
   // Probes: the machine's limits, for the bench.
-  float (*read_stream)(const void* data, int64_t size_bytes) = nullptr;  // a checksum; size % 1024 == 0
-  int64_t (*peak_loop)(bool bf16, int64_t steps) = nullptr;  // register-only multiply-adds; flops done
+  float (*read_stream)(const void* data,
+                       int64_t size_bytes) = nullptr;  // a checksum; size % 1024 == 0
+  int64_t (*peak_loop)(bool bf16,
+                       int64_t steps) = nullptr;  // register-only multiply-adds; flops done
 };
 
 extern const IsaOps kScalarOps;

@@ -17,7 +17,9 @@ struct CpuidLeaf {
   }
 };
 
-constexpr bool bit(unsigned word, int index) { return (word >> index & 1u) != 0; }
+constexpr bool bit(unsigned word, int index) {
+  return (word >> index & 1u) != 0;
+}
 
 // Register files the system saves: XCR0 bits 1-2 for ymm, and 5-7 for zmm and masks.
 unsigned saved_state() {

@@ -19,8 +19,8 @@ class RefMatrix final : public Matrix {
     values_.resize(static_cast<size_t>(w.n_out * w.n_in));
     for (int64_t o = 0; o < w.n_out; ++o)
       for (int64_t i = 0; i < w.n_in; ++i)
-        values_[static_cast<size_t>(o * w.n_in + i)] = load_element(
-            w.data, w.dtype, w.transposed ? i * w.stride + o : o * w.stride + i);
+        values_[static_cast<size_t>(o * w.n_in + i)] =
+            load_element(w.data, w.dtype, w.transposed ? i * w.stride + o : o * w.stride + i);
   }
   uint64_t size_bytes() const override { return values_.size() * sizeof(float); }
   const float* row(int64_t o) const { return values_.data() + o * n_in(); }
@@ -29,10 +29,16 @@ class RefMatrix final : public Matrix {
   std::vector<float> values_;  // [n_out, n_in]
 };
 
-const RefMatrix& ref(const Matrix& m) { return static_cast<const RefMatrix&>(m); }
-const RefMatrix& ref(const MatrixPtr& m) { return static_cast<const RefMatrix&>(*m); }
+const RefMatrix& ref(const Matrix& m) {
+  return static_cast<const RefMatrix&>(m);
+}
+const RefMatrix& ref(const MatrixPtr& m) {
+  return static_cast<const RefMatrix&>(*m);
+}
 
-double silu(double x) { return x / (1.0 + std::exp(-x)); }
+double silu(double x) {
+  return x / (1.0 + std::exp(-x));
+}
 
 // y = x[0, n)·row o of w, x read through `at(i)`.
 template <typename At>
@@ -124,8 +130,9 @@ class RefKernels final : public KernelSet {
   void silu_mul(const MatrixView& gate_up, const MatrixView& out) override {
     for (int64_t t = 0; t < out.rows; ++t)
       for (int64_t i = 0; i < out.cols; ++i)
-        store_element(out, t, i, static_cast<float>(silu(load_element(gate_up, t, i)) *
-                                                    load_element(gate_up, t, out.cols + i)));
+        store_element(out, t, i,
+                      static_cast<float>(silu(load_element(gate_up, t, i)) *
+                                         load_element(gate_up, t, out.cols + i)));
   }
 
   void convert(const MatrixView& in, const MatrixView& out) override {
@@ -294,7 +301,8 @@ class RefKernels final : public KernelSet {
         const double a = load_element(lse, t, h);
         const double b = load_element(other_lse, t, h);
         if (b == kNegInf) continue;
-        const double total = a == kNegInf ? b : std::max(a, b) + std::log1p(std::exp(-std::abs(a - b)));
+        const double total =
+            a == kNegInf ? b : std::max(a, b) + std::log1p(std::exp(-std::abs(a - b)));
         const double weight_a = std::exp(a - total);
         const double weight_b = std::exp(b - total);
         for (int64_t d = h * v; d < (h + 1) * v; ++d) {
@@ -328,8 +336,7 @@ class RefKernels final : public KernelSet {
           hidden[static_cast<size_t>(i)] =
               silu(dot(gate_up, i, input)) * dot(gate_up, inner + i, input);
         for (int64_t o = 0; o < down.n_out(); ++o) {
-          const double y =
-              dot(down, o, [&](int64_t i) { return hidden[static_cast<size_t>(i)]; });
+          const double y = dot(down, o, [&](int64_t i) { return hidden[static_cast<size_t>(i)]; });
           store_element(out, t, o,
                         static_cast<float>(load_element(out, t, o) + weights[t * top_k + j] * y));
         }
@@ -376,7 +383,8 @@ void RefKernels::route(const MatrixView& logits, const RouteParams& params, int3
         const std::vector<int> best = top(member, group_size, std::min(2, group_size));
         double& total = group[static_cast<size_t>(g)];
         total = member[best[0]];
-        if (params.group_score == GroupScore::kTopTwoSum && best.size() > 1) total += member[best[1]];
+        if (params.group_score == GroupScore::kTopTwoSum && best.size() > 1)
+          total += member[best[1]];
       }
       std::vector<bool> kept(group.size());
       for (int g : top(group.data(), params.group_count, params.top_groups))

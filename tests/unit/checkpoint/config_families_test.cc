@@ -10,8 +10,8 @@
 #include "checkpoint/config_writer.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/tensor_list.h"
-#include "unit/checkpoint/temp_folder.h"
 #include "opt_in_test.h"
+#include "unit/checkpoint/temp_folder.h"
 
 namespace foresail {
 namespace {
@@ -244,7 +244,8 @@ void check_released_configs(const std::string& dir) {
     }
   }
 }
-const bool kReleasedConfigs = OptInTest::add("ReleasedConfigs", "ParseOrNameTheirFeature", "FORESAIL_CONFIGS_DIR", check_released_configs);
+const bool kReleasedConfigs = OptInTest::add("ReleasedConfigs", "ParseOrNameTheirFeature",
+                                             "FORESAIL_CONFIGS_DIR", check_released_configs);
 
 }  // namespace
 }  // namespace foresail

@@ -14,8 +14,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 // Reads the golden head's config after a JSON merge patch; null removes a key.
-DraftConfig read_patched(const std::string& patch,
-                         const std::string& golden = "g14_eagle3_llama") {
+DraftConfig read_patched(const std::string& patch, const std::string& golden = "g14_eagle3_llama") {
   const auto dir = std::filesystem::path(FORESAIL_SOURCE_DIR) / "tests/goldens" / golden;
   Json config = *parse_json(read_text_file(dir / "draft/config.json", 1 << 20));
   config.merge_patch(Json::parse(patch));
@@ -65,21 +64,20 @@ TEST(DraftConfig, WrongValuesNameKeyAndAdvice) {
 
 TEST(DraftConfig, ReadsTheRotationInBothSpellings) {
   EXPECT_EQ(read_patched(R"({"rope_theta":5000.0})").mla.rope.theta, 5000.0);
-  EXPECT_EQ(read_patched(R"({"rope_theta":null,"rope_parameters":{"rope_theta":7000.0}})")
-                .mla.rope.theta,
-            7000.0);
+  EXPECT_EQ(
+      read_patched(R"({"rope_theta":null,"rope_parameters":{"rope_theta":7000.0}})").mla.rope.theta,
+      7000.0);
   EXPECT_FALSE(read_patched("{}").mla.rope.interleaved);
   EXPECT_TRUE(read_patched("{}", "g15_eagle3_mla").mla.rope.interleaved);
 }
 
 TEST(DraftConfig, ALayersOutputIsTheNextLayersInput) {
-  EXPECT_THAT(read_patched(R"({"eagle_config":{"eagle_aux_hidden_state_layer_ids":[0,1]}})")
-                  .target_layers,
-              ElementsAre(1, 2));
   EXPECT_THAT(
-      read_patched(R"({"eagle_config":null,"eagle_aux_hidden_state_layer_ids":[0,1]})")
-          .target_layers,
-      ElementsAre(0, 1));
+      read_patched(R"({"eagle_config":{"eagle_aux_hidden_state_layer_ids":[0,1]}})").target_layers,
+      ElementsAre(1, 2));
+  EXPECT_THAT(read_patched(R"({"eagle_config":null,"eagle_aux_hidden_state_layer_ids":[0,1]})")
+                  .target_layers,
+              ElementsAre(0, 1));
 }
 
 }  // namespace

@@ -18,22 +18,31 @@ double chi_square_limit(int degrees) {
 
 std::vector<float> test_logits(int vocab) {
   std::vector<float> logits(vocab);
-  for (int i = 0; i < vocab; ++i) logits[i] = 2.0f * std::sin(1.7f * static_cast<float>(i)) + 0.03f * static_cast<float>(i % 7);
+  for (int i = 0; i < vocab; ++i)
+    logits[i] = 2.0f * std::sin(1.7f * static_cast<float>(i)) + 0.03f * static_cast<float>(i % 7);
   return logits;
 }
 
 // What the documented steps should give, written down independently of the sampler.
-std::map<int32_t, double> expected_distribution(std::vector<float> logits, const SamplingParams& params) {
+std::map<int32_t, double> expected_distribution(std::vector<float> logits,
+                                                const SamplingParams& params) {
   std::vector<std::pair<double, int32_t>> ranked;
   double total = 0.0;
-  for (size_t i = 0; i < logits.size(); ++i) ranked.push_back({std::exp(static_cast<double>(logits[i]) / params.temperature), static_cast<int32_t>(i)});
-  std::sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
-  if (params.top_k > 0 && ranked.size() > static_cast<size_t>(params.top_k)) ranked.resize(params.top_k);
+  for (size_t i = 0; i < logits.size(); ++i)
+    ranked.push_back(
+        {std::exp(static_cast<double>(logits[i]) / params.temperature), static_cast<int32_t>(i)});
+  std::sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
+  if (params.top_k > 0 && ranked.size() > static_cast<size_t>(params.top_k))
+    ranked.resize(params.top_k);
   for (const auto& [weight, id] : ranked) total += weight;
   std::map<int32_t, double> result;
   double mass = 0.0;
   for (const auto& [weight, id] : ranked) {
-    if (!result.empty() && (mass >= params.top_p * total || weight < params.min_p * ranked[0].first)) break;
+    if (!result.empty() &&
+        (mass >= params.top_p * total || weight < params.min_p * ranked[0].first))
+      break;
     result[id] = weight;
     mass += weight;
   }
@@ -55,7 +64,8 @@ void expect_drawn_from(const SamplingParams& base) {
     ++counts[sampler.sample(logits, params, {}, draw % 100)];
   }
   double statistic = 0.0;
-  for (const auto& [id, count] : counts) ASSERT_TRUE(expected.contains(id)) << "drew " << id << ", which the filters exclude";
+  for (const auto& [id, count] : counts)
+    ASSERT_TRUE(expected.contains(id)) << "drew " << id << ", which the filters exclude";
   for (const auto& [id, probability] : expected) {
     const double mean = probability * kDraws;
     statistic += (counts[id] - mean) * (counts[id] - mean) / mean;
@@ -78,7 +88,8 @@ TEST(Sampler, DistributionIsTheDocumentedOne) {
   std::vector<float> logits = test_logits(40);
   const Distribution got = Sampler().distribution(logits, params, {});
   ASSERT_EQ(got.tokens.size(), expected.size());
-  for (size_t i = 0; i < got.tokens.size(); ++i) EXPECT_NEAR(got.probabilities[i], expected.at(got.tokens[i]), 1e-9);
+  for (size_t i = 0; i < got.tokens.size(); ++i)
+    EXPECT_NEAR(got.probabilities[i], expected.at(got.tokens[i]), 1e-9);
 }
 
 TEST(Sampler, GreedyTakesTheLowestIdOfTheBest) {
@@ -94,7 +105,11 @@ TEST(Sampler, PenaltiesBiasAndBlockedTokens) {
   counts.add_prompt(0);
   counts.add_output(1);
   counts.add_output(1);
-  const SamplingParams params{.temperature = 0.0f, .repetition_penalty = 2.0f, .presence_penalty = 0.5f, .frequency_penalty = 0.25f, .logit_bias = {{3, 1.5f}}};
+  const SamplingParams params{.temperature = 0.0f,
+                              .repetition_penalty = 2.0f,
+                              .presence_penalty = 0.5f,
+                              .frequency_penalty = 0.25f,
+                              .logit_bias = {{3, 1.5f}}};
   std::vector<float> logits = {4.0f, 6.0f, -1.0f, 0.4f};
   const int32_t blocked[] = {3};
   // 0: 4/2 = 2; 1: 6/2 - 2*0.25 - 0.5 = 2; 3: 0.4 + 1.5 = 1.9, blocked here.
@@ -146,7 +161,8 @@ TEST(CoupledDraft, UsesTheNoiseOfTheTargetId) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const SamplingParams params{.temperature = 1.0f, .seed = seed};
     std::vector<float> logits = target;
-    EXPECT_EQ(token_map[coupled_argmax(draft, params, 5, token_map)], sampler.sample(logits, params, {}, 5));
+    EXPECT_EQ(token_map[coupled_argmax(draft, params, 5, token_map)],
+              sampler.sample(logits, params, {}, 5));
   }
 }
 

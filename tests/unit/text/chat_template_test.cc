@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 
 std::string tag_pieces(const std::vector<TemplatePiece>& pieces) {
   std::string out;
-  for (const TemplatePiece& piece : pieces) out += piece.from_template ? piece.text : "«" + piece.text + "»";
+  for (const TemplatePiece& piece : pieces)
+    out += piece.from_template ? piece.text : "«" + piece.text + "»";
   return out;
 }
 
@@ -37,12 +38,15 @@ TEST(ChatTemplateTaint, SurvivesEveryStringOperation) {
   EXPECT_EQ(marked(c + "{{ bos_token + c ~ '!' }}"), "<s>«U<|x|>»!");
   EXPECT_EQ(marked(c + "{{ ('<' + c + '>')[1:-1] }}"), "«U<|x|>»");
   EXPECT_EQ(marked(c + "{{ ('ab' + c)[::-1] }}"), "«>|x|<U»ba");
-  EXPECT_EQ(marked(c + "{{ (' ' + c + ' ') | trim }}|{{ ('x' + c).strip('x') }}"), "«U<|x|>»|«U<|x|>»");
-  EXPECT_EQ(marked(c + "{{ 'a#b' | replace('#', c) }}{{ c.replace('U', '_') }}"), "a«U<|x|>»b_«<|x|>»");
+  EXPECT_EQ(marked(c + "{{ (' ' + c + ' ') | trim }}|{{ ('x' + c).strip('x') }}"),
+            "«U<|x|>»|«U<|x|>»");
+  EXPECT_EQ(marked(c + "{{ 'a#b' | replace('#', c) }}{{ c.replace('U', '_') }}"),
+            "a«U<|x|>»b_«<|x|>»");
   EXPECT_EQ(marked(c + "{{ ['a', c] | join(c) }}"), "a«U<|x|>U<|x|>»");
   EXPECT_EQ(marked(c + "{{ c.split('|') | join('+') }}"), "«U<»+«x»+«>»");
   EXPECT_EQ(marked(c + "{{ c | upper }}{{ ('a' + c) | lower }}"), "«U<|X|>»a«u<|x|>»");
-  EXPECT_EQ(marked(c + "{{ '%s=%s' | format('k', c) }}{{ '{}:{}'.format(c, 1) }}"), "k=«U<|x|>U<|x|>»:1");
+  EXPECT_EQ(marked(c + "{{ '%s=%s' | format('k', c) }}{{ '{}:{}'.format(c, 1) }}"),
+            "k=«U<|x|>U<|x|>»:1");
   EXPECT_EQ(marked(c + "{{ [c, 1] | tojson }}{{ ['a'] | tojson }}"), "«[\"U<|x|>\", 1]»[\"a\"]");
   EXPECT_EQ(marked(c + "{{ [c] }}{{ [1] }}"), "«['U<|x|>']»[1]");
   EXPECT_EQ(marked(c + "{% for x in c %}{{ x }}.{% endfor %}", "<a"), "«<».«a».");
@@ -58,7 +62,8 @@ TEST(ChatTemplateTaint, UsualRolesAreTemplateText) {
   EXPECT_EQ(marked("<{{ messages[0].role }}>"), "<user>");
   RenderInput input;
   input.messages = OrderedJson::array({{{"role", "<|im_start|>"}}});
-  EXPECT_EQ(tag_pieces(*ChatTemplate::parse("{{ messages[0].role }}")->render_pieces(input)), "«<|im_start|>»");
+  EXPECT_EQ(tag_pieces(*ChatTemplate::parse("{{ messages[0].role }}")->render_pieces(input)),
+            "«<|im_start|>»");
 }
 
 TEST(ChatTemplateLimits, AreNamed) {
@@ -68,7 +73,8 @@ TEST(ChatTemplateLimits, AreNamed) {
     EXPECT_NE(out.find(what), std::string::npos) << out.substr(0, 200);
   };
   for (const auto& [open, close] : {std::pair{'(', ')'}, std::pair{'[', ']'}}) {
-    fails("{{ " + std::string(100'000, open) + "1" + std::string(100'000, close) + " }}", "max_parse_depth");
+    fails("{{ " + std::string(100'000, open) + "1" + std::string(100'000, close) + " }}",
+          "max_parse_depth");
     EXPECT_EQ(marked("{{ " + std::string(100'000, open)).rfind("error: ", 0), 0u);
   }
   fails("{{ " + std::string(100'000, '-') + "1 }}", "max_parse_depth");
@@ -86,34 +92,50 @@ TEST(ChatTemplateLimits, AreNamed) {
   fails("{{ range(10**9) }}", "max_range");
   fails("{{ 10 ** 100 }}", "overflow");
   fails("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "max_call_depth");
-  fails("{% for a in range(10**5) %}{% for b in range(10**5) %}{% endfor %}{% endfor %}", "max_steps");
-  fails("{% set s = namespace(v='aaaaaaaa') %}{% for i in range(99) %}{% set s.v = s.v + s.v %}{% endfor %}", "max_string_bytes");
-  fails("{% set s = 'a' * 9000000 %}{% for i in range(99) %}{{ s }}{% endfor %}", "max_output_bytes");
-  fails("{% set l = [] %}{% for i in range(9) %}{% set _ = l.append(l) %}{% endfor %}{{ l }}", "max_value_depth");
+  fails("{% for a in range(10**5) %}{% for b in range(10**5) %}{% endfor %}{% endfor %}",
+        "max_steps");
+  fails(
+      "{% set s = namespace(v='aaaaaaaa') %}{% for i in range(99) %}{% set s.v = s.v + s.v %}{% "
+      "endfor %}",
+      "max_string_bytes");
+  fails("{% set s = 'a' * 9000000 %}{% for i in range(99) %}{{ s }}{% endfor %}",
+        "max_output_bytes");
+  fails("{% set l = [] %}{% for i in range(9) %}{% set _ = l.append(l) %}{% endfor %}{{ l }}",
+        "max_value_depth");
   fails("{% set l = [] %}{% set _ = l.append(l) %}{{ l | tojson }}", "max_value_depth");
-  fails("{% set l = [] %}{% set m = [] %}{% set _ = l.append(m) %}{% set _ = m.append(l) %}{{ l == m }}", "max_value_depth");
+  fails(
+      "{% set l = [] %}{% set m = [] %}{% set _ = l.append(m) %}{% set _ = m.append(l) %}{{ l == m "
+      "}}",
+      "max_value_depth");
   fails("{% set l = [1] %}{% for x in l %}{% set _ = l.append(x) %}{% endfor %}", "limit");
   fails("{{ '%99999999d' % 1 }}", "format width");
 }
 
 TEST(ChatTemplateLimits, DeepChainsOfValuesAreFreedWithoutRecursion) {
-  EXPECT_EQ(marked("{% set ns = namespace(l=[]) %}{% for i in range(90000) %}{% set ns.l = [ns.l] %}{% endfor %}ok"), "ok");
+  EXPECT_EQ(marked("{% set ns = namespace(l=[]) %}{% for i in range(90000) %}{% set ns.l = [ns.l] "
+                   "%}{% endfor %}ok"),
+            "ok");
 }
 
 TEST(ChatTemplateSandbox, NoAttributeReach) {
   EXPECT_EQ(marked("{{ ''.__class__ }}{{ [].__init__ }}{{ messages.__len__ }}"), "");
-  for (const char* source : {"{{ ''.__class__.__mro__ }}", "{{ {}.update({}) }}", "{{ [].sort() }}", "{{ ''.encode() }}",
-                             "{{ '{0.__class__.__mro__}'.format(1) }}", "{{ messages.__class__() }}"}) {
-    EXPECT_EQ(marked(source).rfind("error: chat template line 1: ", 0), 0u) << source << marked(source);
+  for (const char* source :
+       {"{{ ''.__class__.__mro__ }}", "{{ {}.update({}) }}", "{{ [].sort() }}", "{{ ''.encode() }}",
+        "{{ '{0.__class__.__mro__}'.format(1) }}", "{{ messages.__class__() }}"}) {
+    EXPECT_EQ(marked(source).rfind("error: chat template line 1: ", 0), 0u)
+        << source << marked(source);
   }
 }
 
 TEST(ChatTemplateErrors, CarryTheLine) {
-  EXPECT_EQ(marked("a\n\n{{ 1 +}}"), "error: chat template line 3: unexpected end of print statement");
+  EXPECT_EQ(marked("a\n\n{{ 1 +}}"),
+            "error: chat template line 3: unexpected end of print statement");
   EXPECT_EQ(marked("a\n{% if x %}\n{{ x.y.z }}{% else %}\n\n{{ nope.z }}{% endif %}"),
             "error: chat template line 5: 'nope' is undefined");
   EXPECT_EQ(marked("\n{{ raise_exception('stop') }}"), "error: chat template line 2: stop");
-  EXPECT_EQ(marked("{% if x %}"), "error: chat template line 1: Unexpected end of template, expected 'elif' or 'else' or 'endif'");
+  EXPECT_EQ(marked("{% if x %}"),
+            "error: chat template line 1: Unexpected end of template, expected 'elif' or 'else' or "
+            "'endif'");
   EXPECT_EQ(marked("\n{{ 1 | nope }}"), "error: chat template line 2: No filter named 'nope'.");
   EXPECT_NE(marked("\xff").find("UTF-8"), std::string::npos);
 }
@@ -132,9 +154,13 @@ class ChatTemplateLoad : public ::testing::Test {
 
 TEST_F(ChatTemplateLoad, EveryPlace) {
   EXPECT_THROW(ChatTemplate::load(dir_), Error);
-  write("tokenizer_config.json", R"({"chat_template": "one {{ bos_token }}{{ eos_token }}", "bos_token": {"content": "<b>"}, "eos_token": null})");
+  write(
+      "tokenizer_config.json",
+      R"({"chat_template": "one {{ bos_token }}{{ eos_token }}", "bos_token": {"content": "<b>"}, "eos_token": null})");
   EXPECT_EQ(*ChatTemplate::load(dir_).render({}), "one <b>");
-  write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]})");
+  write(
+      "tokenizer_config.json",
+      R"({"chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]})");
   RenderInput with_tools;
   with_tools.tools = OrderedJson::array({1});
   EXPECT_EQ(*ChatTemplate::load(dir_).render({}), "d");
@@ -147,7 +173,8 @@ TEST_F(ChatTemplateLoad, EveryPlace) {
   write("chat_template.jinja", "{% if %}");
   EXPECT_THROW(ChatTemplate::load(dir_), Error);
   fs::remove(dir_ / "chat_template.jinja");
-  for (const char* bad : {R"({"chat_template": 5})", R"({"chat_template": [{"name": "x"}]})", "[1]", "{"}) {
+  for (const char* bad :
+       {R"({"chat_template": 5})", R"({"chat_template": [{"name": "x"}]})", "[1]", "{"}) {
     write("tokenizer_config.json", bad);
     EXPECT_THROW(ChatTemplate::load(dir_), Error) << bad;
   }

@@ -6,8 +6,8 @@
 #include <map>
 
 #include "base/file.h"
-#include "text/chat_template.h"
 #include "opt_in_test.h"
+#include "text/chat_template.h"
 
 namespace foresail {
 namespace {
@@ -25,13 +25,20 @@ RenderInput input_of(const OrderedJson& context) {
   RenderInput input;
   input.now = kNow;
   for (const auto& [key, value] : context.items()) {
-    if (key == "messages") input.messages = value;
-    else if (key == "tools") input.tools = value;
-    else if (key == "documents") input.documents = value;
-    else if (key == "add_generation_prompt") input.add_generation_prompt = value;
-    else if (key == "bos_token") input.bos_token = value.get<std::string>();
-    else if (key == "eos_token") input.eos_token = value.get<std::string>();
-    else input.extra[key] = value;
+    if (key == "messages")
+      input.messages = value;
+    else if (key == "tools")
+      input.tools = value;
+    else if (key == "documents")
+      input.documents = value;
+    else if (key == "add_generation_prompt")
+      input.add_generation_prompt = value;
+    else if (key == "bos_token")
+      input.bos_token = value.get<std::string>();
+    else if (key == "eos_token")
+      input.eos_token = value.get<std::string>();
+    else
+      input.extra[key] = value;
   }
   return input;
 }
@@ -47,7 +54,8 @@ std::string compare(const Result<ChatTemplate>& chat, const OrderedJson& golden,
     EXPECT_EQ(output.error().message.find('\n'), std::string::npos) << output.error().message;
     return "";
   }
-  if (fails) return "should fail with: " + golden["error"].get<std::string>() + "\n got: " + *output;
+  if (fails)
+    return "should fail with: " + golden["error"].get<std::string>() + "\n got: " + *output;
   const std::string want = golden["output"];
   if (*output == want) return "";
   size_t at = 0;
@@ -64,12 +72,15 @@ void compare_folder(const fs::path& folder) {
     const std::string name = golden["template"];
     auto it = templates.find(name);
     if (it == templates.end()) {
-      it = templates.emplace(name, ChatTemplate::parse(read_text_file(folder / name, 1 << 22))).first;
+      it = templates.emplace(name, ChatTemplate::parse(read_text_file(folder / name, 1 << 22)))
+               .first;
     }
     ++cases[name];
-    const std::string difference = compare(it->second, golden, goldens["contexts"][golden["case"].get<std::string>()]);
+    const std::string difference =
+        compare(it->second, golden, goldens["contexts"][golden["case"].get<std::string>()]);
     if (difference.empty()) continue;
-    if (++mismatches[name] <= 3) ADD_FAILURE() << name << " " << golden["case"] << "\n" << difference;
+    if (++mismatches[name] <= 3)
+      ADD_FAILURE() << name << " " << golden["case"] << "\n" << difference;
   }
   for (const auto& [name, count] : cases) {
     std::printf("%-50s %d cases, %d mismatches\n", name.c_str(), count, mismatches[name]);
@@ -83,10 +94,11 @@ TEST(TemplateGolden, OwnTemplatesMatchJinja2) {
 }
 
 // Folder made by scripts/compare_templates.py.
-const bool kTemplateFolder = OptInTest::add("TemplateFolder", "MatchesJinja2", "FORESAIL_TEMPLATES_DIR", [](const std::string& folder) {
-  setenv("TZ", "UTC", 1);
-  compare_folder(folder);
-});
+const bool kTemplateFolder = OptInTest::add(
+    "TemplateFolder", "MatchesJinja2", "FORESAIL_TEMPLATES_DIR", [](const std::string& folder) {
+      setenv("TZ", "UTC", 1);
+      compare_folder(folder);
+    });
 
 TEST(TemplateGolden, ExpressionsMatchJinja2) {
   setenv("TZ", "UTC", 1);

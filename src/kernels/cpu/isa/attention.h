@@ -1,11 +1,12 @@
-// Attention for a group of lanes, a lane being one (row, head). Everything is laid out so that lanes
-// are the sixteen lanes of V: queries are packed like a weight, a key row is broadcast pair by pair,
-// and maximum, exponential and sum run down the keys without any shuffle.
+// Attention for a group of lanes, a lane being one (row, head). Everything is laid out so that
+// lanes are the sixteen lanes of V: queries are packed like a weight, a key row is broadcast pair
+// by pair, and maximum, exponential and sum run down the keys without any shuffle.
 //
 // Per block of 64 keys: scores [keys][lanes] = keys · queries (tile: rows are keys, panels are
 // lanes), softmax down the columns, acc [lanes][value_dim] = acc * alpha + probabilities · values
-// (tile: rows are lanes, panels are value columns). A lane's additions happen in key order; a masked
-// key adds exact zeros, so a lane's bits depend only on its query and the keys visible to it.
+// (tile: rows are lanes, panels are value columns). A lane's additions happen in key order; a
+// masked key adds exact zeros, so a lane's bits depend only on its query and the keys visible to
+// it.
 #pragma once
 
 namespace foresail {
@@ -169,20 +170,19 @@ void attention(const AttentionArgs& args) {
       const bool more = begin + kKeyBlock + key + MR <= args.key_end;
       const void* const* ahead =
           args.key_rows + (begin - args.key_begin + key + (more ? kKeyBlock : 0));
-      score_tile<Kind, MR, NP>(rows + key, ahead,
-                               static_cast<const char*>(args.queries) + panel * steps * kStepBytes,
-                               steps * kStepBytes, steps, scores + key * lanes + panel * kLanes,
-                               lanes);
+      score_tile<Kind, MR, NP>(
+          rows + key, ahead, static_cast<const char*>(args.queries) + panel * steps * kStepBytes,
+          steps * kStepBytes, steps, scores + key * lanes + panel * kLanes, lanes);
     });
     softmax_block<Kind>(scores, lanes, key_count, args.scale, visible, masked, args.state.max,
                         args.state.sum, alpha, probabilities);
     constexpr int64_t kPanelBytes = kKeyBlock / Kind::kNumbersPerStep * kStepBytes;
     const int64_t value_steps = (key_count + Kind::kNumbersPerStep - 1) / Kind::kNumbersPerStep;
     for_tiles(lanes, value_stride / kLanes, [&]<int MR, int NP>(int64_t lane, int64_t panel) {
-      value_tile<Kind, MR, NP>(
-          static_cast<const typename Kind::Input*>(probabilities) + lane, lanes,
-          values + panel * kPanelBytes, kPanelBytes, value_steps, alpha + lane,
-          args.state.acc + lane * value_stride + panel * kLanes, value_stride);
+      value_tile<Kind, MR, NP>(static_cast<const typename Kind::Input*>(probabilities) + lane,
+                               lanes, values + panel * kPanelBytes, kPanelBytes, value_steps,
+                               alpha + lane, args.state.acc + lane * value_stride + panel * kLanes,
+                               value_stride);
     });
   }
 }

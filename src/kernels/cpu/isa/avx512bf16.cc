@@ -1,4 +1,5 @@
-// The kernels for AVX-512 with the bf16 dot product; see CMakeLists.txt for the flags of this object.
+// The kernels for AVX-512 with the bf16 dot product; see CMakeLists.txt for the flags of this
+// object.
 #include "kernels/cpu/isa_ops.h"
 // clang-format off
 #include "kernels/cpu/isa/vec_avx512.h"

@@ -7,7 +7,8 @@
 namespace foresail {
 namespace {
 
-// 3 panels x 1024 steps x 64 B = 192 KiB: a fifth of a 1 MiB L2, leaving room for rows streaming by.
+// 3 panels x 1024 steps x 64 B = 192 KiB: a fifth of a 1 MiB L2, leaving room for rows streaming
+// by.
 constexpr int64_t kBlockSteps = 1024;
 
 inline void finish(const GemmArgs& args, int64_t row, int64_t panel, V acc) {
@@ -85,10 +86,10 @@ TileFn choose_tile(int64_t m, int64_t np) {
   }
 }
 
-// Up to four rows wait for memory: one panel at a time makes a single long stream, which the hardware
-// prefetcher follows best (Zen 4, one row: 31 GB/s a core against 27 with three panels side by side;
-// equal at four; software prefetches, at 512 B to 4 KiB, only cost). With more rows arithmetic counts,
-// and three panels save broadcasts.
+// Up to four rows wait for memory: one panel at a time makes a single long stream, which the
+// hardware prefetcher follows best (Zen 4, one row: 31 GB/s a core against 27 with three panels
+// side by side; equal at four; software prefetches, at 512 B to 4 KiB, only cost). With more rows
+// arithmetic counts, and three panels save broadcasts.
 constexpr int64_t kSingleStreamRows = 4;
 
 template <typename Kind>
@@ -111,8 +112,14 @@ void gemm(const GemmArgs& args, int64_t steps) {
         const int64_t m = tiles.begin(t + 1) - row;
         const Input* a = static_cast<const Input*>(args.packed_rows) +
                          Kind::kInputsPerStep * (row * steps + from * m);
-        const TileArgs tile_args = {&args, a,     b + from * kStepBytes, panel_bytes,
-                                    count, row,   panel,                 from == 0,
+        const TileArgs tile_args = {&args,
+                                    a,
+                                    b + from * kStepBytes,
+                                    panel_bytes,
+                                    count,
+                                    row,
+                                    panel,
+                                    from == 0,
                                     from + count == steps,
                                     plain && (panel + np) * kLanes <= args.n_out};
         choose_tile<Kind>(m, np)(tile_args);
@@ -121,9 +128,13 @@ void gemm(const GemmArgs& args, int64_t steps) {
   }
 }
 
-void gemm_f32(const GemmArgs& args) { gemm<F32Kind>(args, args.n_in); }
+void gemm_f32(const GemmArgs& args) {
+  gemm<F32Kind>(args, args.n_in);
+}
 
-void gemm_wide(const GemmArgs& args) { gemm<WidenKind>(args, (args.n_in + 1) / 2); }
+void gemm_wide(const GemmArgs& args) {
+  gemm<WidenKind>(args, (args.n_in + 1) / 2);
+}
 
 void gemm_bf16(const GemmArgs& args) {
 #if defined(__AVX512BF16__)

@@ -25,7 +25,9 @@ inline V exp(V x) {
   return scale_by_power(p, n);
 }
 
-inline V sigmoid(V x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x)))); }
+inline V sigmoid(V x) {
+  return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x))));
+}
 
 // Sum of the lanes in one fixed order.
 inline float sum_lanes(V x) {
@@ -56,7 +58,9 @@ inline void store_any(void* p, bool is_bf16, int64_t i, V x, int64_t n) {
   }
 }
 
-inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
 
 }  // namespace
 }  // namespace foresail

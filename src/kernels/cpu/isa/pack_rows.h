@@ -1,4 +1,5 @@
-// Rows of activations -> the order the GEMM tiles read: tiles of up to kTileRows rows, [steps][rows].
+// Rows of activations -> the order the GEMM tiles read: tiles of up to kTileRows rows,
+// [steps][rows].
 #pragma once
 
 namespace foresail {
@@ -80,7 +81,9 @@ void pack_rows_f32_padded(const PackRowsArgs& args, int64_t steps) {
   }
 }
 
-void pack_rows_f32(const PackRowsArgs& args) { pack_rows_f32_padded(args, args.cols); }
+void pack_rows_f32(const PackRowsArgs& args) {
+  pack_rows_f32_padded(args, args.cols);
+}
 
 void pack_rows_widened(const PackRowsArgs& args) {
   pack_rows_f32_padded(args, (args.cols + 1) & ~int64_t{1});

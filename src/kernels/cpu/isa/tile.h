@@ -13,7 +13,9 @@ struct F32Kind {
   using Broadcast = V;
   static constexpr int kInputsPerStep = 1;
   static constexpr int kNumbersPerStep = 1;
-  static inline Weight load_weight(const char* b) { return load(reinterpret_cast<const float*>(b)); }
+  static inline Weight load_weight(const char* b) {
+    return load(reinterpret_cast<const float*>(b));
+  }
   static inline Broadcast broadcast(const float* a) { return set1(*a); }
   static inline V multiply_add(Broadcast x, Weight w, V acc) { return fma(x, w, acc); }
   template <int MR, int NP>
@@ -53,9 +55,7 @@ struct DotKind {
   static inline Broadcast broadcast(const uint32_t* a) {
     return reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(*a)));
   }
-  static inline V multiply_add(Broadcast x, Weight w, V acc) {
-    return _mm512_dpbf16_ps(acc, x, w);
-  }
+  static inline V multiply_add(Broadcast x, Weight w, V acc) { return _mm512_dpbf16_ps(acc, x, w); }
   template <int MR, int NP>
   static inline void step(const uint32_t* a, int64_t, const char* b, int64_t panel_bytes,
                           V (&acc)[MR][NP]);
@@ -64,8 +64,7 @@ struct DotKind {
 
 // One step; the input of row r is where input(r) points.
 template <typename Kind, int MR, int NP, typename InputAt>
-inline void plain_step(const InputAt& input, const char* b, int64_t panel_bytes,
-                       V (&acc)[MR][NP]) {
+inline void plain_step(const InputAt& input, const char* b, int64_t panel_bytes, V (&acc)[MR][NP]) {
   typename Kind::Weight w[NP];
   for (int p = 0; p < NP; ++p) w[p] = Kind::load_weight(b + p * panel_bytes);
   for (int r = 0; r < MR; ++r) {

@@ -16,9 +16,15 @@ struct V {
 constexpr int kTileRows = 6;
 constexpr int kTilePanels = 1;
 
-inline V zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
-inline V set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
-inline V load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline V zero() {
+  return {_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
+inline V set1(float x) {
+  return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+inline V load(const float* p) {
+  return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
 inline void store(float* p, V x) {
   _mm256_storeu_ps(p, x.lo);
   _mm256_storeu_ps(p + 8, x.hi);
@@ -33,16 +39,28 @@ inline void store_n(float* p, V x, int64_t n) {
   store(t, x);
   __builtin_memcpy(p, t, static_cast<uint64_t>(n) * sizeof(float));
 }
-inline V add(V a, V b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
-inline V sub(V a, V b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
-inline V mul(V a, V b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
-inline V div(V a, V b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+inline V add(V a, V b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+inline V sub(V a, V b) {
+  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+inline V mul(V a, V b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+inline V div(V a, V b) {
+  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
 inline V fma(V a, V b, V c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
 // Second operand when either is NaN.
-inline V max(V a, V b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
-inline V min(V a, V b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
+inline V max(V a, V b) {
+  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
+inline V min(V a, V b) {
+  return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+}
 // if_less where a < b, else other.
 inline V select_less(V a, V b, V if_less, V other) {
   return {_mm256_blendv_ps(other.lo, if_less.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
@@ -57,7 +75,9 @@ inline __m256 scale_half(__m256 p, __m256 n) {
   p = _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(a, bias), 23)));
   return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(b, bias), 23)));
 }
-inline V scale_by_power(V p, V n) { return {scale_half(p.lo, n.lo), scale_half(p.hi, n.hi)}; }
+inline V scale_by_power(V p, V n) {
+  return {scale_half(p.lo, n.lo), scale_half(p.hi, n.hi)};
+}
 
 inline __m256 widen(__m128i x) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
@@ -78,10 +98,9 @@ inline __m256i narrow(__m256 x) {
   const __m256i r = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
   const __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
   const __m256 nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
-  return _mm256_srli_epi32(
-      _mm256_castps_si256(
-          _mm256_blendv_ps(_mm256_castsi256_ps(r), _mm256_castsi256_ps(quiet), nan)),
-      16);
+  return _mm256_srli_epi32(_mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(r),
+                                                                _mm256_castsi256_ps(quiet), nan)),
+                           16);
 }
 inline void store_bf16(uint16_t* p, V x) {
   const __m256i packed = _mm256_packus_epi32(narrow(x.lo), narrow(x.hi));
@@ -94,7 +113,9 @@ inline void store_bf16_n(uint16_t* p, V x, int64_t n) {
 }
 
 // The compiler may assume nothing about x afterwards.
-inline void hide(V& x) { __asm__ volatile("" : "+x"(x.lo), "+x"(x.hi)); }
+inline void hide(V& x) {
+  __asm__ volatile("" : "+x"(x.lo), "+x"(x.hi));
+}
 
 // Sixteen bf16 pairs as two f32 vectors: first and second element of each pair.
 struct PairV {

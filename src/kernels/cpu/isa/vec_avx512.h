@@ -13,27 +13,57 @@ using V = __m512;
 constexpr int kTileRows = 8;
 constexpr int kTilePanels = 3;
 
-inline __mmask16 first(int64_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
-inline V zero() { return _mm512_setzero_ps(); }
-inline V set1(float x) { return _mm512_set1_ps(x); }
-inline V load(const float* p) { return _mm512_loadu_ps(p); }
-inline void store(float* p, V x) { _mm512_storeu_ps(p, x); }
-inline V load_n(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(first(n), p); }
-inline void store_n(float* p, V x, int64_t n) { _mm512_mask_storeu_ps(p, first(n), x); }
-inline V add(V a, V b) { return _mm512_add_ps(a, b); }
-inline V sub(V a, V b) { return _mm512_sub_ps(a, b); }
-inline V mul(V a, V b) { return _mm512_mul_ps(a, b); }
-inline V div(V a, V b) { return _mm512_div_ps(a, b); }
-inline V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+inline __mmask16 first(int64_t n) {
+  return static_cast<__mmask16>((1u << n) - 1u);
+}
+inline V zero() {
+  return _mm512_setzero_ps();
+}
+inline V set1(float x) {
+  return _mm512_set1_ps(x);
+}
+inline V load(const float* p) {
+  return _mm512_loadu_ps(p);
+}
+inline void store(float* p, V x) {
+  _mm512_storeu_ps(p, x);
+}
+inline V load_n(const float* p, int64_t n) {
+  return _mm512_maskz_loadu_ps(first(n), p);
+}
+inline void store_n(float* p, V x, int64_t n) {
+  _mm512_mask_storeu_ps(p, first(n), x);
+}
+inline V add(V a, V b) {
+  return _mm512_add_ps(a, b);
+}
+inline V sub(V a, V b) {
+  return _mm512_sub_ps(a, b);
+}
+inline V mul(V a, V b) {
+  return _mm512_mul_ps(a, b);
+}
+inline V div(V a, V b) {
+  return _mm512_div_ps(a, b);
+}
+inline V fma(V a, V b, V c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
 // Second operand when either is NaN.
-inline V max(V a, V b) { return _mm512_max_ps(a, b); }
-inline V min(V a, V b) { return _mm512_min_ps(a, b); }
+inline V max(V a, V b) {
+  return _mm512_max_ps(a, b);
+}
+inline V min(V a, V b) {
+  return _mm512_min_ps(a, b);
+}
 // if_less where a < b, else other.
 inline V select_less(V a, V b, V if_less, V other) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), other, if_less);
 }
 // p * 2^n for integral n.
-inline V scale_by_power(V p, V n) { return _mm512_scalef_ps(p, n); }
+inline V scale_by_power(V p, V n) {
+  return _mm512_scalef_ps(p, n);
+}
 
 inline V widen(__m256i x) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
@@ -61,7 +91,9 @@ inline void store_bf16_n(uint16_t* p, V x, int64_t n) {
 }
 
 // The compiler may assume nothing about x afterwards.
-inline void hide(V& x) { __asm__ volatile("" : "+v"(x)); }
+inline void hide(V& x) {
+  __asm__ volatile("" : "+v"(x));
+}
 
 // Sixteen bf16 pairs as two f32 vectors: first and second element of each pair.
 struct PairV {
@@ -70,8 +102,9 @@ struct PairV {
 };
 inline PairV load_pairs(const uint16_t* p) {
   const __m512i u = _mm512_loadu_si512(p);
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(u, 16)),
-          _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))))};
+  return {
+      _mm512_castsi512_ps(_mm512_slli_epi32(u, 16)),
+      _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))))};
 }
 
 }  // namespace

@@ -24,18 +24,32 @@ inline F4 load4(const float* p) {
   __builtin_memcpy(&x, p, sizeof x);
   return x;
 }
-inline void store4(float* p, F4 x) { __builtin_memcpy(p, &x, sizeof x); }
-inline F4 all4(float x) { return F4{x, x, x, x}; }
-inline U4 bits_of(F4 x) { return reinterpret_cast<U4>(x); }
-inline F4 float_of(U4 x) { return reinterpret_cast<F4>(x); }
+inline void store4(float* p, F4 x) {
+  __builtin_memcpy(p, &x, sizeof x);
+}
+inline F4 all4(float x) {
+  return F4{x, x, x, x};
+}
+inline U4 bits_of(F4 x) {
+  return reinterpret_cast<U4>(x);
+}
+inline F4 float_of(U4 x) {
+  return reinterpret_cast<F4>(x);
+}
 inline F4 choose(I4 mask, F4 yes, F4 no) {
   const U4 m = reinterpret_cast<U4>(mask);
   return float_of((bits_of(yes) & m) | (bits_of(no) & ~m));
 }
 
-inline V set1(float x) { return {all4(x), all4(x), all4(x), all4(x)}; }
-inline V zero() { return set1(0.0f); }
-inline V load(const float* p) { return {load4(p), load4(p + 4), load4(p + 8), load4(p + 12)}; }
+inline V set1(float x) {
+  return {all4(x), all4(x), all4(x), all4(x)};
+}
+inline V zero() {
+  return set1(0.0f);
+}
+inline V load(const float* p) {
+  return {load4(p), load4(p + 4), load4(p + 8), load4(p + 12)};
+}
 inline void store(float* p, V x) {
   store4(p, x.a);
   store4(p + 4, x.b);
@@ -52,10 +66,18 @@ inline void store_n(float* p, V x, int64_t n) {
   store(t, x);
   for (int64_t i = 0; i < n; ++i) p[i] = t[i];
 }
-inline V add(V x, V y) { return {x.a + y.a, x.b + y.b, x.c + y.c, x.d + y.d}; }
-inline V sub(V x, V y) { return {x.a - y.a, x.b - y.b, x.c - y.c, x.d - y.d}; }
-inline V mul(V x, V y) { return {x.a * y.a, x.b * y.b, x.c * y.c, x.d * y.d}; }
-inline V div(V x, V y) { return {x.a / y.a, x.b / y.b, x.c / y.c, x.d / y.d}; }
+inline V add(V x, V y) {
+  return {x.a + y.a, x.b + y.b, x.c + y.c, x.d + y.d};
+}
+inline V sub(V x, V y) {
+  return {x.a - y.a, x.b - y.b, x.c - y.c, x.d - y.d};
+}
+inline V mul(V x, V y) {
+  return {x.a * y.a, x.b * y.b, x.c * y.c, x.d * y.d};
+}
+inline V div(V x, V y) {
+  return {x.a / y.a, x.b / y.b, x.c / y.c, x.d / y.d};
+}
 // Not fused: plain x86-64 has no such instruction. Results differ from other sets, not within one.
 inline V fma(V x, V y, V z) {
   return {x.a * y.a + z.a, x.b * y.b + z.b, x.c * y.c + z.c, x.d * y.d + z.d};
@@ -66,8 +88,12 @@ inline V select_less(V x, V y, V if_less, V other) {
           choose(x.c < y.c, if_less.c, other.c), choose(x.d < y.d, if_less.d, other.d)};
 }
 // Second operand when either is NaN.
-inline V max(V x, V y) { return select_less(y, x, x, y); }
-inline V min(V x, V y) { return select_less(x, y, x, y); }
+inline V max(V x, V y) {
+  return select_less(y, x, x, y);
+}
+inline V min(V x, V y) {
+  return select_less(x, y, x, y);
+}
 // p * 2^n for integral n in [-252, 252]: in two factors, so that the ends come out right.
 inline F4 scale4(F4 p, F4 n) {
   const I4 is_number = n == n;
@@ -105,10 +131,14 @@ inline void store_bf16_n(uint16_t* p, V x, int64_t n) {
   __builtin_memcpy(t, &bits, sizeof t);
   for (int64_t i = 0; i < n; ++i) p[i] = static_cast<uint16_t>(t[i]);
 }
-inline void store_bf16(uint16_t* p, V x) { store_bf16_n(p, x, 16); }
+inline void store_bf16(uint16_t* p, V x) {
+  store_bf16_n(p, x, 16);
+}
 
 // The compiler may assume nothing about x afterwards.
-inline void hide(V& x) { __asm__ volatile("" : "+x"(x.a), "+x"(x.b), "+x"(x.c), "+x"(x.d)); }
+inline void hide(V& x) {
+  __asm__ volatile("" : "+x"(x.a), "+x"(x.b), "+x"(x.c), "+x"(x.d));
+}
 
 // Sixteen bf16 pairs as two f32 vectors: first and second element of each pair.
 struct PairV {
