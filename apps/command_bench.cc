@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "apps/bench_batch.h"
 #include "apps/model_flags.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -136,6 +137,9 @@ void add_bench_command(CLI::App& app) {
       ->check(CLI::Range(1, 1000));
   command->add_flag("--json", flags->json, "print JSON lines");
   command->callback([flags] { bench_latency(*flags); });
+  add_bench_ab_command(*bench);
+  add_bench_batch_command(*bench);
+  add_bench_depth_command(*bench);
 }
 
 }  // namespace foresail

@@ -186,6 +186,7 @@ void add_acceptance(CLI::App& eval) {
   command->callback([flags, request, widths] {
     const std::vector<std::string> prompts = read_prompts(flags->text_file);
     flags->model.options.speculative.steps = *std::max_element(widths->begin(), widths->end());
+    flags->model.options.speculative.adaptive = false;
     const auto tokenizer = load_tokenizer(flags->model.options.model_path);
     const auto model = load_model(flags->model);
     if (model->drafter() == nullptr)

@@ -63,6 +63,20 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
       .add_option("--attention-path", options.attention_path,
                   "auto, absorbed or expanded: the form of attention in prefill")
       ->capture_default_str();
+  command
+      .add_option("--attention-backend", options.attention_backend,
+                  "paged (block table), indexed (list of key slots) or reference (float64)")
+      ->capture_default_str();
+  command.add_option("--fallback-attention-backend", options.fallback_attention_backend,
+                     "backend of prefill that may not run expanded; default: the same");
+  command.add_flag("--disable-chunked-prefix-cache", options.disable_chunked_prefix_cache,
+                   "prefill over a cached prefix runs absorbed");
+  command.add_flag("--segmented-prefill", options.segmented_prefill,
+                   "plan prefill as inside a segmented graph (absorbed)");
+  command.add_flag("--no-skip-mha-chunk-metadata{false}", options.skip_mha_chunk_metadata,
+                   "build ragged chunk plans that nothing reads, to measure their cost");
+  command.add_flag("--explain-plan", flags.explain_plan,
+                   "print every distinct attention plan on stderr");
   command.add_flag("--quiet", flags.quiet, "no start-up line");
   if (!speculative) return;
   SpeculativeOptions& spec = options.speculative;
@@ -72,7 +86,11 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
       ->capture_default_str();
   command.add_option("--speculative-draft-model-path", spec.draft_model_path,
                      "folder of the EAGLE-3 head");
-  command.add_option("--speculative-num-steps", spec.steps, "drafts per iteration")
+  command.add_flag("--no-skip-draft-kv-indices{false}", options.skip_draft_kv_indices,
+                   "build key lists for draft loops that nothing reads, to measure their cost");
+  command.add_flag("--speculative-fixed{false}", spec.adaptive,
+                   "always draft --speculative-num-steps, whether it pays or not");
+  command.add_option("--speculative-num-steps", spec.steps, "drafts per iteration, at most")
       ->capture_default_str();
   command.add_option("--speculative-simulate-accept-length", flags.simulate_accept_length,
                      "pretend this many tokens per iteration were accepted (performance runs only; "
@@ -92,6 +110,9 @@ std::unique_ptr<LoadedModel> load_model(ModelFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   auto model = std::make_unique<LoadedModel>(flags.options, progress_bar());
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  if (flags.explain_plan)
+    model->planner().explain(
+        [](const std::string& plan) { fmt::print(stderr, "plan: {}\n", plan); });
   if (!flags.quiet)
     fmt::print(stderr,
                "{}: {} layers, kernels {}, weights {}, KV {} for {} tokens{}, loaded in {:.2f} s\n",

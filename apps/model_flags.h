@@ -15,6 +15,7 @@ struct ModelFlags {
   std::string speculative_algorithm = "NONE";
   double simulate_accept_length = 0.0;  // 0: off
   bool quiet = false;
+  bool explain_plan = false;
 };
 
 // Adds MODEL and the loading flags. `speculative`: also the --speculative-* flags.

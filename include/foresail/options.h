@@ -13,7 +13,9 @@ enum class SpeculativeAlgorithm { kNone, kMtp, kEagle3, kNgram };
 struct SpeculativeOptions {
   SpeculativeAlgorithm algorithm = SpeculativeAlgorithm::kNone;
   std::string draft_model_path = {};  // EAGLE-3
-  int steps = 3;                      // drafts per iteration
+  int steps = 3;                      // drafts per iteration, at most
+  // Every step drafts as many as pay, from costs measured at start-up and acceptance so far.
+  bool adaptive = true;
   std::optional<double> simulate_accept_length = {};
 };
 
@@ -30,6 +32,16 @@ struct ModelOptions {
   // Prefill: auto, absorbed or expanded. Auto is the cheaper form where one request runs alone, and
   // absorbed in the engine: only there a request's output cannot depend on what else is running.
   std::string attention_path = "auto";
+  // paged (block table), indexed (list of key slots), reference (float64); also the names other
+  // engines give to what reads the same.
+  std::string attention_backend = "paged";
+  // Of prefill passes that may not run expanded; empty: the same.
+  std::string fallback_attention_backend = {};
+  bool disable_chunked_prefix_cache = false;  // prefill over a cached prefix runs absorbed
+  bool segmented_prefill = false;  // plan prefill as inside a segmented graph: absorbed
+  // Set to false, work that nothing reads is done, to measure what leaving it out is worth.
+  bool skip_draft_kv_indices = true;
+  bool skip_mha_chunk_metadata = true;
   int threads = 0;               // 0: all cores
   int page_size = 64;            // tokens
   int64_t context_length = 0;    // tokens; 0: what the model allows, at most 8192

@@ -71,6 +71,10 @@ struct EngineStats {
   int64_t accepted = 0;
   int64_t prompt_tokens = 0;  // of admitted requests
   int64_t cached_tokens = 0;
+  int64_t attention_plans = 0;   // one per pass, one per draft loop
+  int64_t key_index_builds = 0;  // metadata that a backend read, or was told to build unread
+  int64_t chunk_lists = 0;
+  int64_t ragged_plans = 0;
   int64_t pages_free = 0;
   int64_t pages_cached = 0;
   int64_t pages_owned = 0;  // by running requests

@@ -27,7 +27,7 @@ struct Acceptance {
   double rate_at(int position) const;
 };
 
-// `steps` drafts per iteration, at most the model's own number. Prompt i is drawn with seed
+// `steps` drafts per iteration, at most the model's own number, which must not be adaptive. Prompt i is drawn with seed
 // request.sampling.seed + i.
 Acceptance measure_acceptance(LoadedModel& model, const Tokenizer& tokenizer,
                               const std::vector<std::string>& prompts, const Request& request,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/measure_step_costs.h"
 #include "engine/validate_request.h"
 
 namespace foresail {
@@ -40,7 +41,14 @@ EngineLoop::EngineLoop(LoadedModel& model, const Tokenizer* tokenizer, const Eng
       scheduler_(scheduler_config(model, options)),
       executor_(model.iteration(), options.max_running_requests,
                 scheduler_.capacity().table_columns()) {
-  draft_len_ = scheduler_.capacity().max_draft_len();
+  const int32_t max_depth = scheduler_.capacity().max_draft_len();
+  if (max_depth > 0 && options.speculative.adaptive)
+    adaptive_depth_.emplace(measure_step_costs(model, options.max_running_requests, max_depth));
+}
+
+int32_t EngineLoop::choose_draft_len() {
+  if (!adaptive_depth_) return scheduler_.capacity().max_draft_len();
+  return adaptive_depth_->choose(scheduler_.running_count());
 }
 
 Result<PreparedRequest> EngineLoop::prepare(Request request) const {
@@ -80,7 +88,7 @@ bool EngineLoop::abort(RequestId id) {
 
 bool EngineLoop::step() {
   if (scheduler_.idle()) return false;
-  StepPlan plan = scheduler_.plan_step(draft_len_);
+  StepPlan plan = scheduler_.plan_step(choose_draft_len());
   start(plan);
   if (late_results_) settle();
   if (!plan.empty()) {
@@ -143,6 +151,7 @@ RowResult EngineLoop::commit(const StepOutcome::Row& row, std::vector<int32_t>& 
   const int accepted = row.result.accepted;
   if (row.verified) {
     count_verify_pass(stats, row.result.drafted, accepted);
+    if (adaptive_depth_) adaptive_depth_->observe(row.result.drafted, accepted);
     ++totals_.verify_passes;
     totals_.drafted += row.result.drafted;
     totals_.accepted += accepted;
@@ -200,6 +209,11 @@ EngineStats EngineLoop::stats() const {
   stats.output_tokens = scheduler.committed.value;
   stats.prompt_tokens = scheduler.prefix_queried.value;
   stats.cached_tokens = scheduler.prefix_hit.value;
+  const MetadataCounts& metadata = model_.planner().counts();
+  stats.attention_plans = metadata.plans;
+  stats.key_index_builds = metadata.key_index_builds;
+  stats.chunk_lists = metadata.chunk_lists;
+  stats.ragged_plans = metadata.ragged_plans;
   stats.pages_free = scheduler.pages.free.value;
   stats.pages_cached = scheduler.pages.cached.value;
   stats.pages_owned = scheduler.pages.owned.value;

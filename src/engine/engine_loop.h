@@ -6,12 +6,14 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "engine/commit.h"
 #include "engine/loaded_model.h"
 #include "engine/step_executor.h"
 #include "scheduler/scheduler.h"
+#include "speculative/adaptive_depth.h"
 
 namespace foresail {
 
@@ -57,6 +59,7 @@ class EngineLoop {
     StepOutcome outcome;
   };
 
+  int32_t choose_draft_len();
   void start(const StepPlan& plan);
   void settle();
   RowResult commit(const StepOutcome::Row& row, std::vector<int32_t>& tokens);
@@ -68,7 +71,7 @@ class EngineLoop {
   LoadedModel& model_;
   const Tokenizer* tokenizer_;
   bool late_results_;
-  int32_t draft_len_;
+  std::optional<AdaptiveDepth> adaptive_depth_;
   Scheduler scheduler_;
   StepExecutor executor_;
   std::unordered_map<RequestId, std::unique_ptr<Running>> running_;

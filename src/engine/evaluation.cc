@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/attention_path.h"
 #include "base/error.h"
 #include "model/scratch.h"
 #include "speculative/head_drafter.h"
@@ -16,19 +15,14 @@ constexpr int64_t kDefaultWindow = 2048;
 // rounded (model/pass.h): what is measured is the model.
 constexpr int64_t kChunkRows = 128;
 
-AttentionPath choose_path(const LoadedModel& model, const std::string& path, int64_t rows,
-                          int64_t keys) {
-  return forced_attention_path(path).value_or(cheaper_path(model.config(), rows, keys));
-}
-
 // One pass over positions [begin, begin + ids.size()) of slot 0 with logits for every row.
 class Pass0 {
  public:
-  explicit Pass0(LoadedModel& model) : model_(model) {
+  Pass0(LoadedModel& model, PassPlanner& planner) : model_(model), planner_(planner) {
     for (int64_t page = 1; page <= model.pages_per_slot(); ++page)
       page_table_.push_back(static_cast<int32_t>(page));
   }
-  MlaModel::Output run(std::span<const int32_t> ids, int64_t begin, AttentionPath path,
+  MlaModel::Output run(std::span<const int32_t> ids, int64_t begin,
                        std::span<const HiddenCapture> captures = {}) {
     const int page_size = model_.store().page_size();
     positions_.clear();
@@ -40,16 +34,20 @@ class Pass0 {
       slots_.push_back(page_table_[position / page_size] * page_size + position % page_size);
       rows_.push_back(static_cast<int32_t>(i));
     }
-    const SequenceRows sequence{0, static_cast<int32_t>(ids.size()),
-                                static_cast<int32_t>(begin + static_cast<int64_t>(ids.size())),
-                                page_table_.data()};
-    return model_.model().forward({ids, positions_, slots_, {&sequence, 1}, rows_, captures, path},
-                                  model_.store().layers());
+    const auto row_count = static_cast<int32_t>(ids.size());
+    const PassRows request{page_table_.data(),
+                           {row_count, static_cast<int32_t>(begin) + row_count}};
+    const PreparedPass pass = planner_.prepare(PassKind::kPrefill, {&request, 1});
+    return model_.model().forward(
+        {ids, positions_, slots_, pass.sequences, rows_, captures, pass.plan.path,
+         pass.prefix_parts},
+        pass.keys_are_slots() ? model_.store().slot_layers() : model_.store().layers());
   }
   const std::vector<int32_t>& page_table() const { return page_table_; }
 
  private:
   LoadedModel& model_;
+  PassPlanner& planner_;
   std::vector<int32_t> page_table_, positions_, slots_, rows_;
 };
 
@@ -77,7 +75,10 @@ std::vector<NamedTensor> evaluate_logits(LoadedModel& model, std::span<const int
   const ModelConfig& config = model.config();
   const auto token_count = static_cast<int64_t>(ids.size());
   std::vector<NamedTensor> result{{"logits", {token_count, config.vocab_size}, {}, {}}};
-  Pass0 pass(model);
+  AttentionConfig config_of_path = model.planner().config();
+  config_of_path.prefill_path = parse_attention_path(path);
+  PassPlanner planner(config_of_path, config);
+  Pass0 pass(model, planner);
   const int layer_count = static_cast<int>(config.layer_count);
   for (int64_t begin = 0; begin < token_count; begin += kChunkRows) {
     const int64_t rows = std::min(kChunkRows, token_count - begin);
@@ -90,8 +91,7 @@ std::vector<NamedTensor> evaluate_logits(LoadedModel& model, std::span<const int
           {layer == layer_count ? HiddenCapture::kAfterFinalNorm : layer,
            {states.back().data(), DType::kF32, rows, config.hidden_dim, config.hidden_dim}});
     }
-    const MlaModel::Output output = pass.run(
-        ids.subspan(begin, rows), begin, choose_path(model, path, rows, begin + rows), captures);
+    const MlaModel::Output output = pass.run(ids.subspan(begin, rows), begin, captures);
     const auto* logits = static_cast<const float*>(output.logits.data);
     result[0].values.insert(result[0].values.end(), logits, logits + rows * config.vocab_size);
     for (size_t layer = 0; layer < states.size(); ++layer)
@@ -114,14 +114,13 @@ Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer,
   Perplexity result{.window = window};
   double bits = 0.0;
   const auto total = static_cast<int64_t>(ids.size());
-  Pass0 pass(model);
+  Pass0 pass(model, model.planner());
   int64_t scored_until = 1;  // the first token has no prediction
   for (int64_t begin = 0; scored_until < total; begin += window / 2) {
     const int64_t end = std::min(total, begin + window);
     for (int64_t at = begin; at < end; at += kChunkRows) {
       const int64_t rows = std::min(kChunkRows, end - at);
-      const MlaModel::Output output = pass.run(std::span(ids).subspan(at, rows), at - begin,
-                                               choose_path(model, "auto", rows, at + rows - begin));
+      const MlaModel::Output output = pass.run(std::span(ids).subspan(at, rows), at - begin);
       for (int64_t row = 0; row < rows; ++row) {
         const int64_t predicted = at + row + 1;
         if (predicted < scored_until || predicted >= end) continue;
@@ -155,7 +154,7 @@ std::vector<NamedTensor> evaluate_drafts(LoadedModel& model, std::span<const int
     states.shape[1] = static_cast<int64_t>(proposal.state.size());
     drafts.ids.push_back(proposal.token);
   });
-  const std::vector<int32_t> page_table = Pass0(model).page_table();
+  const std::vector<int32_t> page_table = Pass0(model, model.planner()).page_table();
   RequestState request;
   request.page_table = page_table.data();
   request.tokens.assign(ids.begin(), ids.end());

@@ -86,12 +86,20 @@ void LatencyBench::pass(int64_t rows, int64_t depth, bool is_prefill, uint64_t d
       if (!is_prefill || begin + i + 1 == rows) logit_rows.push_back(static_cast<int32_t>(i));
     }
     const int64_t kv_end = depth + begin + count;
-    const SequenceRows sequence{0, static_cast<int32_t>(count), static_cast<int32_t>(kv_end),
-                                page_table_.data()};
-    const AttentionPath path =
-        is_prefill ? cheaper_path(model_.config(), count, kv_end) : AttentionPath::kAbsorbed;
-    model_.model().forward({tokens, positions, slots, {&sequence, 1}, logit_rows, {}, path},
-                           model_.store().layers());
+    const PassRows request{page_table_.data(),
+                           {static_cast<int32_t>(count), static_cast<int32_t>(kv_end)}};
+    const PreparedPass pass = model_.planner().prepare(
+        is_prefill ? PassKind::kPrefill : PassKind::kVerify, {&request, 1});
+    model_.model().forward(
+        {tokens,
+         positions,
+         slots,
+         pass.sequences,
+         logit_rows,
+         {},
+         pass.plan.path,
+         pass.prefix_parts},
+        pass.keys_are_slots() ? model_.store().slot_layers() : model_.store().layers());
   }
 }
 

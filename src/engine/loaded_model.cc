@@ -31,7 +31,33 @@ std::unique_ptr<KernelSet> create_kernels(const ModelOptions& options, DType dty
   if (options.device == "ref") return create_ref_kernels(dtype);
   if (options.device != "cpu")
     throw_error(ErrorCode::kUsage, "--device {} is unknown: choose cpu or ref", options.device);
-  return create_cpu_kernels({.dtype = dtype, .isa = options.cpu_isa, .pool = &threads});
+  return create_cpu_kernels(
+      {.dtype = dtype,
+       .isa = options.cpu_isa,
+       .pool = &threads,
+       .reference_attention =
+           parse_attention_backend(options.attention_backend) == AttentionBackend::kReference});
+}
+
+AttentionConfig attention_config(const ModelOptions& options) {
+  AttentionConfig config;
+  config.backend = parse_attention_backend(options.attention_backend);
+  config.fallback_backend = options.fallback_attention_backend.empty()
+                                ? config.backend
+                                : parse_attention_backend(options.fallback_attention_backend);
+  if ((config.fallback_backend == AttentionBackend::kReference) !=
+      (config.backend == AttentionBackend::kReference))
+    throw_error(ErrorCode::kUsage,
+                "--fallback-attention-backend {} and --attention-backend {} do not go together: "
+                "reference is for both or for none",
+                backend_name(config.fallback_backend), backend_name(config.backend));
+  config.page_size = options.page_size;
+  config.prefill_path = parse_attention_path(options.attention_path);
+  config.disable_chunked_prefix_cache = options.disable_chunked_prefix_cache;
+  config.segmented_prefill = options.segmented_prefill;
+  config.skip_draft_kv_indices = options.skip_draft_kv_indices;
+  config.skip_mha_chunk_metadata = options.skip_mha_chunk_metadata;
+  return config;
 }
 
 }  // namespace
@@ -50,18 +76,11 @@ SpeculativeAlgorithm parse_speculative_algorithm(const std::string& name) {
       name);
 }
 
-std::optional<AttentionPath> forced_attention_path(const std::string& name) {
-  if (name == "auto") return std::nullopt;
-  if (name == "absorbed") return AttentionPath::kAbsorbed;
-  if (name == "expanded") return AttentionPath::kExpanded;
-  throw_error(ErrorCode::kUsage,
-              "--attention-path {} is unknown: choose auto, absorbed or expanded", name);
-}
-
 LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress)
     : options_(std::move(options)) {
   const ModelConfig config = read_model_config(options_.model_path);
   const DType dtype = parse_dtype("--dtype", options_.dtype);
+  const AttentionConfig attention = attention_config(options_);
   const DType cache_dtype = options_.kv_cache_dtype == "auto"
                                 ? dtype
                                 : parse_dtype("--kv-cache-dtype", options_.kv_cache_dtype);
@@ -98,6 +117,7 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress)
   store_ = std::make_unique<LatentStore>(config.layer_count, page_count_, options_.page_size,
                                          static_cast<int>(config.kv_lora_rank),
                                          static_cast<int>(config.rope_dim), cache_dtype);
+  planner_ = std::make_unique<PassPlanner>(attention, model_->config());
   load_drafter(loader, cache_dtype);
   source->finish();
   packed_bytes_ = loader.packed_bytes();
@@ -107,16 +127,16 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress)
 void LoadedModel::use_drafter(std::unique_ptr<Drafter> drafter) {
   drafter_ = std::move(drafter);
   IterationOptions iteration_options;
-  iteration_options.prefill_path = forced_attention_path(options_.attention_path);
   iteration_options.simulate_accept_length = options_.speculative.simulate_accept_length;
-  iteration_ = std::make_unique<Iteration>(*model_, *store_, drafter_.get(), iteration_options);
+  iteration_ =
+      std::make_unique<Iteration>(*model_, *store_, *planner_, drafter_.get(), iteration_options);
 }
 
 void LoadedModel::load_drafter(WeightLoader& loader, DType cache_dtype) {
   const SpeculativeOptions& speculative = options_.speculative;
   const auto make = [&](std::string name, std::unique_ptr<DraftHead> head) {
-    drafter_ = std::make_unique<HeadDrafter>(std::move(name), std::move(head), options_.slot_count,
-                                             page_count_, options_.page_size, cache_dtype);
+    drafter_ = std::make_unique<HeadDrafter>(std::move(name), std::move(head), *planner_,
+                                             options_.slot_count, page_count_, cache_dtype);
   };
   switch (speculative.algorithm) {
     case SpeculativeAlgorithm::kNone:

@@ -4,10 +4,9 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
+#include "attention/pass_planner.h"
 #include "base/thread_pool.h"
 #include "engine/memory_plan.h"
 #include "foresail/options.h"
@@ -17,9 +16,6 @@
 #include "speculative/iteration.h"
 
 namespace foresail {
-
-// "auto" is unset: the cheaper form for each chunk. Throws Error{kUsage} naming the choices.
-std::optional<AttentionPath> forced_attention_path(const std::string& name);
 
 class LoadedModel {
  public:
@@ -33,6 +29,7 @@ class LoadedModel {
   KernelSet& kernels() { return *kernels_; }
   MlaModel& model() { return *model_; }
   const LatentStore& store() const { return *store_; }
+  PassPlanner& planner() { return *planner_; }
   Drafter* drafter() { return drafter_.get(); }
   Iteration& iteration() { return *iteration_; }
   uint64_t packed_bytes() const { return packed_bytes_; }
@@ -50,6 +47,7 @@ class LoadedModel {
   std::unique_ptr<KernelSet> kernels_;
   std::unique_ptr<MlaModel> model_;
   std::unique_ptr<LatentStore> store_;
+  std::unique_ptr<PassPlanner> planner_;
   std::unique_ptr<Drafter> drafter_;
   std::unique_ptr<Iteration> iteration_;
   int64_t pages_per_slot_ = 0;

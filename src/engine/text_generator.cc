@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/commit.h"
+#include "engine/measure_step_costs.h"
 #include "engine/validate_request.h"
 
 namespace foresail {
@@ -24,6 +25,9 @@ TextGenerator::TextGenerator(LoadedModel& model, const Tokenizer* tokenizer)
     : model_(model), tokenizer_(tokenizer) {
   for (int64_t page = 1; page <= model.pages_per_slot(); ++page)
     page_table_.push_back(static_cast<int32_t>(page));
+  const SpeculativeOptions& speculative = model.options().speculative;
+  if (model.drafter() != nullptr && speculative.adaptive && speculative.steps > 0)
+    adaptive_depth_.emplace(measure_step_costs(model, 1, speculative.steps));
 }
 
 void TextGenerator::check(const std::vector<int32_t>& prompt, const Request& options) const {
@@ -75,7 +79,10 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
   request.prompt_len = stats.prompt_tokens;
   request.sampling = options.sampling;
   const int most_steps = model_.drafter() == nullptr ? 0 : model_.options().speculative.steps;
-  request.draft_steps = std::clamp(options.speculative_steps.value_or(most_steps), 0, most_steps);
+  const int depth = std::clamp(options.speculative_steps.value_or(most_steps), 0, most_steps);
+  const auto choose_depth = [&] {
+    return adaptive_depth_ ? std::min(depth, adaptive_depth_->choose(1)) : depth;
+  };
   for (const int32_t token : request.tokens) request.counts.add_prompt(token);
   request.blocked.assign(end_ids.begin(), end_ids.end());
   request.blocked_until = stats.prompt_tokens + options.min_tokens;
@@ -84,13 +91,16 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
   prefill(request);
   stats.ttft_s = stats.prefill_s = seconds_since(start);
   const auto decode_start = std::chrono::steady_clock::now();
-  stats.accepted_at.assign(request.draft_steps, 0);
-  stats.drafted_at.assign(request.draft_steps, 0);
+  stats.accepted_at.assign(depth, 0);
+  stats.drafted_at.assign(depth, 0);
   RequestState* const running[] = {&request};
   bool going = still_going(request.tokens.back(), false);
+  request.draft_steps = choose_depth();
   if (going) model_.iteration().draft(running);
   while (going) {
+    request.draft_steps = choose_depth();
     const IterationResult result = model_.iteration().decode(running)[0];
+    if (adaptive_depth_) adaptive_depth_->observe(result.drafted, result.accepted);
     count_verify_pass(stats, result.drafted, result.accepted);
     for (size_t i = 0; going && i < result.new_tokens.size(); ++i)
       going = still_going(result.new_tokens[i], static_cast<int>(i) < result.accepted);

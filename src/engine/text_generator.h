@@ -3,11 +3,13 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "engine/loaded_model.h"
 #include "foresail/output.h"
 #include "foresail/request.h"
+#include "speculative/adaptive_depth.h"
 #include "text/tokenizer.h"
 
 namespace foresail {
@@ -30,6 +32,7 @@ class TextGenerator {
   LoadedModel& model_;
   const Tokenizer* tokenizer_;
   std::vector<int32_t> page_table_;
+  std::optional<AdaptiveDepth> adaptive_depth_;
 };
 
 }  // namespace foresail

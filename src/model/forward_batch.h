@@ -19,6 +19,15 @@ struct HiddenCapture {
   MatrixView out;  // f32 [T, H]
 };
 
+// Cached keys of one request that an expanded pass up-projects and attends to as one block; every
+// row of the request sees all of them.
+struct PrefixPart {
+  int32_t sequence = 0;  // index into the sequences of the pass
+  int32_t key_begin = 0;
+  int32_t key_count = 0;
+  bool operator==(const PrefixPart&) const = default;
+};
+
 struct ForwardBatch {
   std::span<const int32_t> token_ids;  // [T]
   std::span<const int32_t> positions;  // [T]
@@ -27,6 +36,8 @@ struct ForwardBatch {
   std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
   std::span<const HiddenCapture> captures;
   AttentionPath path = AttentionPath::kAbsorbed;
+  // Expanded: together the keys before each request's own rows, in ascending order per request.
+  std::span<const PrefixPart> prefix_parts;
 };
 
 }  // namespace foresail

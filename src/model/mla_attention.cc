@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace foresail {
 namespace {
-
-// Keys of a cached prefix that are up-projected at a time: bounds the workspace, and at this size
-// the up-projection is a large matrix product.
-constexpr int64_t kPrefixChunkKeys = 4096;
 
 const float* data_or_null(const std::vector<float>& values) {
   return values.empty() ? nullptr : values.data();
@@ -101,12 +99,16 @@ void MlaAttention::attend_expanded(Pass& pass, const MatrixView& q, const Latent
                                    const MatrixView& out) const {
   KernelSet& kernels = pass.kernels;
   const int64_t value_cols = int64_t{head_count_} * value_dim_;
-  for (const SequenceRows& sequence : pass.sequences) {
+  for (size_t index = 0; index < pass.sequences.size(); ++index) {
+    const SequenceRows& sequence = pass.sequences[index];
     if (sequence.row_count == 0 || sequence.kv_end == 0) continue;
     Arena::Scope scope(pass.arena);
     const int64_t rows = sequence.row_count;
     const int64_t prefix_len = sequence.kv_end - rows;
-    const int64_t largest_chunk = std::max(rows, std::min(prefix_len, kPrefixChunkKeys));
+    int64_t largest_chunk = rows;
+    for (const PrefixPart& prefix : pass.prefix_parts)
+      if (prefix.sequence == static_cast<int32_t>(index))
+        largest_chunk = std::max<int64_t>(largest_chunk, prefix.key_count);
     const auto f32 = [&](int64_t row_count, int64_t cols) {
       return scratch_matrix(pass.arena, DType::kF32, row_count, cols);
     };
@@ -133,10 +135,15 @@ void MlaAttention::attend_expanded(Pass& pass, const MatrixView& q, const Latent
     if (prefix_len > 0) {
       const MatrixView part = f32(rows, value_cols);
       const MatrixView part_lse = f32(rows, head_count_);
-      for (int64_t begin = 0; begin < prefix_len; begin += kPrefixChunkKeys) {
-        attend(begin, std::min(kPrefixChunkKeys, prefix_len - begin), false, part, part_lse);
+      int64_t attended = 0;
+      for (const PrefixPart& prefix : pass.prefix_parts) {
+        if (prefix.sequence != static_cast<int32_t>(index)) continue;
+        attend(prefix.key_begin, prefix.key_count, false, part, part_lse);
         kernels.merge_attention(part, part_lse, result, lse);
+        attended += prefix.key_count;
       }
+      FORESAIL_CHECK(attended == prefix_len, "the plan covers {} of {} cached keys", attended,
+                     prefix_len);
     }
     kernels.convert(result, row_range(out, sequence.row_begin, rows));
   }

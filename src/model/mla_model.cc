@@ -55,8 +55,15 @@ MlaModel::Output MlaModel::forward(const ForwardBatch& batch, std::span<const La
                  layers_.size());
   arena_.reset();
   const std::vector<float> scale = query_scale(batch.positions);
-  Pass pass{kernels_,        arena_,     batch.positions, batch.slots,
-            batch.sequences, batch.path, rope_.view(),    scale.empty() ? nullptr : scale.data()};
+  Pass pass{.kernels = kernels_,
+            .arena = arena_,
+            .positions = batch.positions,
+            .slots = batch.slots,
+            .sequences = batch.sequences,
+            .path = batch.path,
+            .rope = rope_.view(),
+            .query_scale = scale.empty() ? nullptr : scale.data(),
+            .prefix_parts = batch.prefix_parts};
   const int64_t hidden_dim = config_.hidden_dim;
   const MatrixView h = pass.f32(hidden_dim);
   const MatrixView hidden = pass.f32(hidden_dim);

@@ -21,6 +21,7 @@ struct Pass {
   AttentionPath path;
   RopeTable rope;
   const float* query_scale = nullptr;  // [T]; null: 1
+  std::span<const PrefixPart> prefix_parts;
 
   int64_t row_count() const { return static_cast<int64_t>(positions.size()); }
   MatrixView f32(int64_t cols) { return scratch_matrix(arena, DType::kF32, row_count(), cols); }

@@ -10,6 +10,7 @@ LatentStore::LatentStore(int64_t layer_count, int64_t page_count, int page_size,
   for (int64_t layer = 0; layer < layer_count; ++layer) {
     buffers_.emplace_back(layer_bytes);
     layers_.push_back({buffers_.back().data(), dtype, page_size, latent_dim, rope_dim});
+    slot_layers_.push_back({buffers_.back().data(), dtype, 1, latent_dim, rope_dim});
   }
 }
 

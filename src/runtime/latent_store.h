@@ -15,13 +15,15 @@ class LatentStore {
               DType dtype);
 
   std::span<const LatentCache> layers() const { return layers_; }
+  // The same bytes at page size 1, where a page is the slot of one token.
+  std::span<const LatentCache> slot_layers() const { return slot_layers_; }
   int page_size() const { return page_size_; }
   uint64_t size_bytes() const;
 
  private:
   int page_size_;
   std::vector<Buffer> buffers_;
-  std::vector<LatentCache> layers_;
+  std::vector<LatentCache> layers_, slot_layers_;
 };
 
 }  // namespace foresail

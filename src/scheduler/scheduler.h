@@ -53,11 +53,13 @@ class Scheduler {
   bool abort(RequestId id);
 
   // May be called with one step planned and not completed: lengths are then upper bounds.
-  // draft_len: how many drafts this step should propose per request, and verify where proposed.
+  // draft_len: how many drafts this step should propose per request; it verifies what the one
+  // before proposed.
   StepPlan plan_step(int32_t draft_len);
   // In the order of the plans.
   void complete(const StepResult& result);
 
+  int32_t running_count() const { return static_cast<int32_t>(running_.size()); }
   bool idle() const { return requests_.empty() && outstanding_.empty(); }
   SchedulerStats stats() const;
   const Capacity& capacity() const { return cache_.capacity(); }

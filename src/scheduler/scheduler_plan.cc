@@ -178,8 +178,7 @@ void Scheduler::plan_decode(Sequence& request, size_t rank, int32_t draft_len, S
   const Tokens wanted = request.wanted();
   if (wanted <= Tokens{0}) return;  // what is under way surely ends it
   const int32_t next_draft_len = std::min(draft_len, request.max_draft_len);
-  const int32_t verified =
-      static_cast<int32_t>(std::min<int64_t>(std::min(state.drafted, draft_len), wanted.value - 1));
+  const int32_t verified = static_cast<int32_t>(std::min<int64_t>(state.drafted, wanted.value - 1));
   const Tokens kv_len_upper = request.kv_len_upper();
   if (!secure_pages(request, capacity().decode_reach(kv_len_upper, verified, next_draft_len),
                     rank)) {

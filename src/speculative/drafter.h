@@ -30,6 +30,9 @@ struct ExtendRows {
   int32_t first_position = 0;
   std::span<const int32_t> next_tokens;
   int64_t state_row = 0;  // first of its rows in the matrix of states
+  // No proposal is wanted after them, so they may be taken in later: with the next rows that do
+  // not say so, and at the latest when they complete a page.
+  bool may_wait = false;
 };
 
 class Drafter {

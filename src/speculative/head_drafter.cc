@@ -1,7 +1,6 @@
 #include "speculative/head_drafter.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.h"
 #include "model/scratch.h"
@@ -9,35 +8,51 @@
 
 namespace foresail {
 
-HeadDrafter::HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, int64_t slot_count,
-                         int64_t page_count, int page_size, DType cache_dtype)
-    : name_(std::move(name)), head_(std::move(head)), proposals_(slot_count) {
+HeadDrafter::HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, PassPlanner& planner,
+                         int64_t slot_count, int64_t page_count, DType cache_dtype)
+    : name_(std::move(name)),
+      head_(std::move(head)),
+      planner_(planner),
+      proposals_(slot_count),
+      waiting_(slot_count) {
   for (const CacheShape& shape : head_->cache_shapes()) {
-    stores_.emplace_back(1, page_count, page_size, shape.latent_dim, shape.rope_dim, cache_dtype);
+    stores_.emplace_back(1, page_count, planner.config().page_size, shape.latent_dim,
+                         shape.rope_dim, cache_dtype);
     caches_.push_back(stores_.back().layers()[0]);
+    slot_caches_.push_back(stores_.back().slot_layers()[0]);
   }
 }
 
-// Rows [row_begin[i], row_begin[i + 1]) belong to requests[i]; the last of each is kept.
-void HeadDrafter::run(std::span<const DraftRequest> requests, std::span<const int32_t> row_begin,
-                      bool recycled, std::span<const int32_t> tokens,
-                      std::span<const int32_t> positions, const MatrixView& states) {
-  const int page_size = caches_[0].page_size;
-  std::vector<SequenceRows> sequences;
-  std::vector<int32_t> slots, selected;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const int32_t rows = row_begin[i + 1] - row_begin[i];
-    for (int32_t row = row_begin[i]; row < row_begin[i + 1]; ++row)
-      slots.push_back(requests[i].page_table[positions[row] / page_size] * page_size +
-                      positions[row] % page_size);
-    const int32_t last = row_begin[i + 1] - 1;
-    sequences.push_back({row_begin[i], rows, positions[last] + 1, requests[i].page_table});
-    selected.push_back(last);
-  }
+void HeadDrafter::HeadRows::begin_request(const DraftRequest& request) {
+  request_slots.push_back(request.slot);
+  sampling.push_back(request.sampling);
+}
+
+void HeadDrafter::HeadRows::add(const DraftRequest& request, int32_t token, int32_t position,
+                                const float* state, int64_t state_dim, int page_size) {
+  tokens.push_back(token);
+  positions.push_back(position);
+  slots.push_back(request.page_table[position / page_size] * page_size + position % page_size);
+  states.insert(states.end(), state, state + state_dim);
+}
+
+void HeadDrafter::run(HeadRows& rows, bool recycled, bool keys_are_slots) {
+  std::vector<int32_t> selected;
+  for (const SequenceRows& sequence : rows.sequences)
+    selected.push_back(sequence.row_begin + sequence.row_count - 1);
+  const auto row_count = static_cast<int64_t>(rows.tokens.size());
+  const int64_t width = static_cast<int64_t>(rows.states.size()) / row_count;
   const DraftHead::Output output =
-      head_->forward({tokens, states, recycled, positions, slots, sequences, selected}, caches_);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    Proposal& proposal = proposals_[requests[i].slot];
+      head_->forward({.next_tokens = rows.tokens,
+                      .states = {rows.states.data(), DType::kF32, row_count, width, width},
+                      .recycled = recycled,
+                      .positions = rows.positions,
+                      .slots = rows.slots,
+                      .sequences = rows.sequences,
+                      .selected_rows = selected},
+                     keys_are_slots ? slot_caches_ : caches_);
+  for (size_t i = 0; i < selected.size(); ++i) {
+    Proposal& proposal = proposals_[rows.request_slots[i]];
     const auto row = [&](const MatrixView& matrix) {
       return std::span(static_cast<float*>(row_range(matrix, static_cast<int64_t>(i), 1).data),
                        matrix.cols);
@@ -45,63 +60,83 @@ void HeadDrafter::run(std::span<const DraftRequest> requests, std::span<const in
     proposal.state.assign(row(output.states).begin(), row(output.states).end());
     // Entry p pairs token p + 1 with state p and so predicts position p + 2.
     const std::span<const int32_t> token_map = head_->token_map();
-    const int32_t draft_token = coupled_argmax(row(output.logits), *requests[i].sampling,
-                                               positions[selected[i]] + 2, token_map);
+    const int32_t draft_token = coupled_argmax(row(output.logits), *rows.sampling[i],
+                                               rows.positions[selected[i]] + 2, token_map);
     proposal.token = token_map.empty() ? draft_token : token_map[draft_token];
     if (observer_) observer_(proposal, row(output.logits));
   }
 }
 
-void HeadDrafter::extend(std::span<const ExtendRows> rows, const MatrixView& states) {
-  std::vector<DraftRequest> requests;
-  std::vector<int32_t> row_begin{0}, tokens, positions;
-  for (const ExtendRows& item : rows) {
-    requests.push_back(item.request);
-    tokens.insert(tokens.end(), item.next_tokens.begin(), item.next_tokens.end());
-    for (size_t j = 0; j < item.next_tokens.size(); ++j)
-      positions.push_back(item.first_position + static_cast<int32_t>(j));
-    row_begin.push_back(static_cast<int32_t>(tokens.size()));
+// Adds the rows to those of the slot that wait. False: they must be run now. Whole pages have to be
+// complete, because others may come to share them.
+bool HeadDrafter::keep_waiting(const ExtendRows& item, const MatrixView& states) {
+  WaitingRows& waiting = waiting_[item.request.slot];
+  // What does not continue is of an earlier request in the slot, or of one that was retracted.
+  if (waiting.end() != item.first_position)
+    waiting = {.first_position = item.first_position, .tokens = {}, .states = {}};
+  const auto row_count = static_cast<int32_t>(item.next_tokens.size());
+  waiting.tokens.insert(waiting.tokens.end(), item.next_tokens.begin(), item.next_tokens.end());
+  for (int32_t j = 0; j < row_count; ++j) {
+    const auto* state = static_cast<const float*>(row_range(states, item.state_row + j, 1).data);
+    waiting.states.insert(waiting.states.end(), state, state + states.cols);
   }
-  // Rows of a verify pass that were not accepted lie between the requests' rows: leave them out.
-  std::vector<float> packed(tokens.size() * states.cols);
-  for (size_t i = 0; i < rows.size(); ++i)
-    for (size_t j = 0; j < rows[i].next_tokens.size(); ++j)
-      std::memcpy(packed.data() + (row_begin[i] + j) * states.cols,
-                  row_range(states, rows[i].state_row + static_cast<int64_t>(j), 1).data,
-                  states.cols * sizeof(float));
-  run(requests, row_begin, false, tokens, positions,
-      {packed.data(), DType::kF32, static_cast<int64_t>(tokens.size()), states.cols, states.cols});
+  const int page_size = planner_.config().page_size;
+  const bool completes_page = waiting.end() / page_size > waiting.first_position / page_size;
+  return item.may_wait && !completes_page;
+}
+
+// Rows of a verify pass that were not accepted lie between the requests' rows: they are left out.
+void HeadDrafter::extend(std::span<const ExtendRows> items, const MatrixView& states) {
+  HeadRows rows;
+  std::vector<PassRows> requests;
+  for (const ExtendRows& item : items) {
+    if (keep_waiting(item, states)) continue;
+    WaitingRows& taken = waiting_[item.request.slot];
+    rows.begin_request(item.request);
+    const auto row_count = static_cast<int32_t>(taken.tokens.size());
+    for (int32_t j = 0; j < row_count; ++j)
+      rows.add(item.request, taken.tokens[j], taken.first_position + j,
+               taken.states.data() + j * states.cols, states.cols, planner_.config().page_size);
+    requests.push_back({item.request.page_table, {row_count, taken.end()}});
+    taken = {.first_position = taken.end(), .tokens = {}, .states = {}};
+  }
+  if (requests.empty()) return;
+  const PreparedPass pass = planner_.prepare(PassKind::kDraftExtend, requests);
+  rows.sequences = pass.sequences;
+  run(rows, false, pass.keys_are_slots());
 }
 
 void HeadDrafter::draft(std::span<const DraftRequest> requests,
                         std::span<std::vector<int32_t>> drafts) {
-  for (std::vector<int32_t>& chain : drafts) chain.clear();
-  std::vector<DraftRequest> going;
-  std::vector<int32_t> row_begin, tokens, positions;
-  std::vector<float> states;
-  for (int step = 0;; ++step) {
-    going.clear();
-    row_begin.assign(1, 0);
-    tokens.clear();
-    positions.clear();
-    states.clear();
+  // The first proposal is extend()'s; a pass makes each further one. Entries 0 .. L-1 are final:
+  // step i writes entry L + i and sees it.
+  std::vector<PassRows> rows_of_loop;
+  std::vector<int> pass_counts;
+  int most_passes = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    drafts[i].clear();
+    if (requests[i].steps > 0) drafts[i].push_back(proposals_[requests[i].slot].token);
+    const auto kv_len = static_cast<int32_t>(requests[i].tokens.size()) - 1;
+    rows_of_loop.push_back({requests[i].page_table, {1, kv_len + 1}});
+    pass_counts.push_back(std::max(0, requests[i].steps - 1));
+    most_passes = std::max(most_passes, pass_counts.back());
+  }
+  if (most_passes == 0) return;
+  const PreparedDraftLoop loop = planner_.prepare_draft_loop(rows_of_loop, pass_counts);
+  for (int step = 0; step < most_passes; ++step) {
+    HeadRows rows;
+    std::vector<size_t> going;
     for (size_t i = 0; i < requests.size(); ++i) {
-      if (step >= requests[i].steps) continue;
+      if (step >= pass_counts[i]) continue;
       const Proposal& proposal = proposals_[requests[i].slot];
-      drafts[i].push_back(proposal.token);
-      if (step + 1 == requests[i].steps) continue;
-      going.push_back(requests[i]);
-      tokens.push_back(proposal.token);
-      // Entries 0 .. L-1 are final; this step writes entry L + step and sees it.
-      positions.push_back(static_cast<int32_t>(requests[i].tokens.size()) - 1 + step);
-      states.insert(states.end(), proposal.state.begin(), proposal.state.end());
-      row_begin.push_back(static_cast<int32_t>(going.size()));
+      rows.begin_request(requests[i]);
+      rows.sequences.push_back(loop.step_rows(i, step, static_cast<int32_t>(going.size())));
+      rows.add(requests[i], proposal.token, rows.sequences.back().kv_end - 1, proposal.state.data(),
+               static_cast<int64_t>(proposal.state.size()), planner_.config().page_size);
+      going.push_back(i);
     }
-    if (going.empty()) return;
-    const auto count = static_cast<int64_t>(going.size());
-    const int64_t width = static_cast<int64_t>(states.size()) / count;
-    run(going, row_begin, true, tokens, positions,
-        {states.data(), DType::kF32, count, width, width});
+    run(rows, true, loop.first.keys_are_slots());
+    for (const size_t i : going) drafts[i].push_back(proposals_[requests[i].slot].token);
   }
 }
 

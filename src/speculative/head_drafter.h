@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "attention/pass_planner.h"
 #include "model/draft_head.h"
 #include "runtime/latent_store.h"
 #include "speculative/drafter.h"
@@ -15,9 +16,10 @@ namespace foresail {
 
 class HeadDrafter : public Drafter {
  public:
-  // The stores share page ids with the target's. `slot_count`: most requests at once.
-  HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, int64_t slot_count,
-              int64_t page_count, int page_size, DType cache_dtype);
+  // The stores share page ids with the target's, of the planner's page size. `slot_count`: most
+  // requests at once.
+  HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, PassPlanner& planner,
+              int64_t slot_count, int64_t page_count, DType cache_dtype);
 
   std::string_view name() const override { return name_; }
   std::vector<int> target_layers() const override { return head_->target_layers(); }
@@ -35,15 +37,35 @@ class HeadDrafter : public Drafter {
   void observe(Observer observer) { observer_ = std::move(observer); }
 
  private:
-  void run(std::span<const DraftRequest> requests, std::span<const int32_t> row_begin,
-           bool recycled, std::span<const int32_t> tokens, std::span<const int32_t> positions,
-           const MatrixView& states);
+  // Rows of several requests, one after the other; the last row of each becomes its proposal.
+  struct HeadRows {
+    std::vector<int32_t> request_slots;  // of each request
+    std::vector<SequenceRows> sequences;
+    std::vector<int32_t> tokens, positions, slots;  // of each row
+    std::vector<float> states;
+    std::vector<const SamplingParams*> sampling;
+
+    void begin_request(const DraftRequest& request);
+    void add(const DraftRequest& request, int32_t token, int32_t position, const float* state,
+             int64_t state_dim, int page_size);
+  };
+  // Accepted rows of a request that have waited, for the entries right before the next ones.
+  struct WaitingRows {
+    int32_t first_position = 0;
+    std::vector<int32_t> tokens;
+    std::vector<float> states;
+    int32_t end() const { return first_position + static_cast<int32_t>(tokens.size()); }
+  };
+  bool keep_waiting(const ExtendRows& item, const MatrixView& states);
+  void run(HeadRows& rows, bool recycled, bool keys_are_slots);
 
   std::string name_;
   std::unique_ptr<DraftHead> head_;
+  PassPlanner& planner_;
   std::vector<LatentStore> stores_;
-  std::vector<LatentCache> caches_;
-  std::vector<Proposal> proposals_;  // [slot]
+  std::vector<LatentCache> caches_, slot_caches_;
+  std::vector<Proposal> proposals_;   // [slot]
+  std::vector<WaitingRows> waiting_;  // [slot]
   Observer observer_;
 };
 

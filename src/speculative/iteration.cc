@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/attention_path.h"
 #include "base/check.h"
 #include "model/scratch.h"
 #include "runtime/random.h"
@@ -13,11 +12,12 @@ namespace foresail {
 // The rows of one target pass, request after request.
 struct Iteration::Rows {
   std::vector<int32_t> token_ids, positions, slots;
-  std::vector<SequenceRows> sequences;
+  std::vector<PassRows> requests;
+  std::vector<int32_t> row_begin;  // of each request
 
   void add(const RequestState& request, std::span<const int32_t> tokens, int32_t first_position,
            int page_size) {
-    const auto begin = static_cast<int32_t>(token_ids.size());
+    row_begin.push_back(static_cast<int32_t>(token_ids.size()));
     const auto count = static_cast<int32_t>(tokens.size());
     for (int32_t i = 0; i < count; ++i) {
       const int32_t position = first_position + i;
@@ -25,15 +25,15 @@ struct Iteration::Rows {
       positions.push_back(position);
       slots.push_back(request.page_table[position / page_size] * page_size + position % page_size);
     }
-    sequences.push_back({begin, count, first_position + count, request.page_table});
+    requests.push_back({request.page_table, {count, first_position + count}});
   }
 };
 
-Iteration::Iteration(MlaModel& model, const LatentStore& store, Drafter* drafter,
-                     IterationOptions options)
-    : model_(model), store_(store), drafter_(drafter), options_(options) {}
+Iteration::Iteration(MlaModel& model, const LatentStore& store, PassPlanner& planner,
+                     Drafter* drafter, IterationOptions options)
+    : model_(model), store_(store), planner_(planner), drafter_(drafter), options_(options) {}
 
-MlaModel::Output Iteration::run_target(Rows& rows, AttentionPath path,
+MlaModel::Output Iteration::run_target(PassKind kind, Rows& rows,
                                        std::span<const int32_t> logit_rows) {
   const auto row_count = static_cast<int64_t>(rows.token_ids.size());
   const int64_t hidden_dim = model_.config().hidden_dim;
@@ -47,9 +47,16 @@ MlaModel::Output Iteration::run_target(Rows& rows, AttentionPath path,
           {layers[i],
            {target_states_.data() + i * hidden_dim, DType::kF32, row_count, hidden_dim, width}});
   }
-  return model_.forward(
-      {rows.token_ids, rows.positions, rows.slots, rows.sequences, logit_rows, captures, path},
-      store_.layers());
+  const PreparedPass pass = planner_.prepare(kind, rows.requests);
+  return model_.forward({.token_ids = rows.token_ids,
+                         .positions = rows.positions,
+                         .slots = rows.slots,
+                         .sequences = pass.sequences,
+                         .logit_rows = logit_rows,
+                         .captures = captures,
+                         .path = pass.plan.path,
+                         .prefix_parts = pass.prefix_parts},
+                        pass.keys_are_slots() ? store_.slot_layers() : store_.layers());
 }
 
 int32_t Iteration::draw(RequestState& request, std::span<float> logits) {
@@ -64,21 +71,16 @@ int32_t Iteration::draw(RequestState& request, std::span<float> logits) {
 }
 
 void Iteration::prefill(std::span<const PrefillRows> chunks) {
-  // Expanded chunks run alone, so that a request's bits depend on its own chunk only; absorbed rows
-  // are independent of their pass and share one.
-  std::vector<PrefillRows> absorbed;
-  for (const PrefillRows& chunk : chunks) {
-    const AttentionPath path = options_.prefill_path.value_or(
-        cheaper_path(model_.config(), chunk.end - chunk.begin, chunk.end));
-    if (path == AttentionPath::kAbsorbed)
-      absorbed.push_back(chunk);
-    else
-      prefill_pass({&chunk, 1}, path);
+  std::vector<PassLengths> lengths;
+  for (const PrefillRows& chunk : chunks) lengths.push_back({chunk.end - chunk.begin, chunk.end});
+  for (const std::vector<size_t>& members : planner_.split(lengths)) {
+    std::vector<PrefillRows> pass;
+    for (const size_t index : members) pass.push_back(chunks[index]);
+    prefill_pass(pass);
   }
-  if (!absorbed.empty()) prefill_pass(absorbed, AttentionPath::kAbsorbed);
 }
 
-void Iteration::prefill_pass(std::span<const PrefillRows> chunks, AttentionPath path) {
+void Iteration::prefill_pass(std::span<const PrefillRows> chunks) {
   Rows rows;
   std::vector<int32_t> logit_rows;
   for (const PrefillRows& chunk : chunks) {
@@ -88,7 +90,7 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks, AttentionPath 
     if (chunk.end == static_cast<int32_t>(chunk.request->tokens.size()))
       logit_rows.push_back(static_cast<int32_t>(rows.token_ids.size()) - 1);
   }
-  const MlaModel::Output output = run_target(rows, path, logit_rows);
+  const MlaModel::Output output = run_target(PassKind::kPrefill, rows, logit_rows);
   int64_t logit_row = 0;
   for (const PrefillRows& chunk : chunks) {
     RequestState& request = *chunk.request;
@@ -110,7 +112,7 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks, AttentionPath 
         {{chunk.request->slot, chunk.request->page_table, tokens, &chunk.request->sampling},
          chunk.begin,
          tokens.subspan(chunk.begin + 1, chunk.end - chunk.begin),
-         rows.sequences[i].row_begin});
+         rows.row_begin[i]});
   }
   const auto row_count = static_cast<int64_t>(rows.token_ids.size());
   const int64_t width =
@@ -159,12 +161,12 @@ std::vector<IterationResult> Iteration::decode(std::span<RequestState* const> re
   }
   std::vector<int32_t> logit_rows(rows.token_ids.size());
   for (size_t i = 0; i < logit_rows.size(); ++i) logit_rows[i] = static_cast<int32_t>(i);
-  const MlaModel::Output output = run_target(rows, AttentionPath::kAbsorbed, logit_rows);
+  const MlaModel::Output output = run_target(PassKind::kVerify, rows, logit_rows);
 
   std::vector<IterationResult> results(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     results[i].drafted = static_cast<int>(requests[i]->drafts.size());
-    accept(*requests[i], output.logits, rows.sequences[i].row_begin, results[i]);
+    accept(*requests[i], output.logits, rows.row_begin[i], results[i]);
   }
   if (drafter_ == nullptr) return results;
 
@@ -177,7 +179,8 @@ std::vector<IterationResult> Iteration::decode(std::span<RequestState* const> re
     extend.push_back({{request.slot, request.page_table, tokens, &request.sampling},
                       first_position,
                       tokens.subspan(first_position + 1, accept_len),
-                      rows.sequences[i].row_begin});
+                      rows.row_begin[i],
+                      request.draft_steps == 0});
   }
   const auto row_count = static_cast<int64_t>(rows.token_ids.size());
   const int64_t width = static_cast<int64_t>(target_states_.size()) / row_count;

@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "attention/pass_planner.h"
 #include "model/mla_model.h"
 #include "runtime/latent_store.h"
 #include "runtime/sampling.h"
@@ -52,9 +53,6 @@ struct IterationResult {
 };
 
 struct IterationOptions {
-  // Unset: the cheaper form for each chunk. Forcing the absorbed one makes output independent of
-  // how prompts are cut into chunks, bit for bit.
-  std::optional<AttentionPath> prefill_path;
   // Overrides acceptance for performance runs: mean tokens per iteration. Output is then not the
   // model's; callers must mark every figure.
   std::optional<double> simulate_accept_length;
@@ -62,8 +60,9 @@ struct IterationOptions {
 
 class Iteration {
  public:
-  // drafter may be null.
-  Iteration(MlaModel& model, const LatentStore& store, Drafter* drafter, IterationOptions options);
+  // drafter may be null; with one that has passes of its own, the planner is shared with it.
+  Iteration(MlaModel& model, const LatentStore& store, PassPlanner& planner, Drafter* drafter,
+            IterationOptions options);
 
   // Rows of several requests in one pass. A request whose end is its token count gets its first
   // output token (appended), and with a drafter its first drafts on the next decode().
@@ -75,14 +74,15 @@ class Iteration {
 
  private:
   struct Rows;
-  void prefill_pass(std::span<const PrefillRows> chunks, AttentionPath path);
-  MlaModel::Output run_target(Rows& rows, AttentionPath path, std::span<const int32_t> logit_rows);
+  void prefill_pass(std::span<const PrefillRows> chunks);
+  MlaModel::Output run_target(PassKind kind, Rows& rows, std::span<const int32_t> logit_rows);
   int32_t draw(RequestState& request, std::span<float> logits);
   void accept(RequestState& request, const MatrixView& logits, int64_t first_row,
               IterationResult& result);
 
   MlaModel& model_;
   const LatentStore& store_;
+  PassPlanner& planner_;
   Drafter* drafter_;
   IterationOptions options_;
   Sampler sampler_;

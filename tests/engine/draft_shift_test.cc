@@ -31,7 +31,7 @@ class ShiftedDrafter : public Drafter {
 };
 
 double accept_length(LoadedModel& model, Drafter& drafter, const std::vector<int32_t>& prompt) {
-  Iteration iteration(model.model(), model.store(), &drafter, {});
+  Iteration iteration(model.model(), model.store(), model.planner(), &drafter, {});
   std::vector<int32_t> page_table;
   for (int64_t page = 1; page <= model.pages_per_slot(); ++page)
     page_table.push_back(static_cast<int32_t>(page));

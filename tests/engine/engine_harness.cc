@@ -22,6 +22,7 @@ EngineOptions tiny_options(const std::string& golden, SpeculativeAlgorithm algor
   options.dtype = "f32";
   options.threads = 1;
   options.attention_path = "absorbed";  // in plain_outputs too
+  options.speculative.adaptive = false;  // counters are to be exact
   options.page_size = page_size;
   options.context_length = 256;
   options.max_running_requests = 5;

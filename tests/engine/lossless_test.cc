@@ -60,12 +60,13 @@ void expect_counters(const std::string& name, const GenerationStats& stats, bool
   }
 }
 
-class Lossless : public testing::TestWithParam<std::tuple<int, int>> {};
+class Lossless : public testing::TestWithParam<std::tuple<int, int, const char*>> {};
 
 TEST_P(Lossless, OutputEqualsPlainDecode) {
-  const auto [index, page_size] = GetParam();
+  const auto [index, page_size, backend] = GetParam();
   const Drafting& drafting = kDraftings[index];
   EngineOptions options = tiny_options(drafting.golden, drafting.algorithm, page_size);
+  options.attention_backend = backend;
   LoadedModel model(options);
   int prompts = 0;
   int64_t retractions = 0;
@@ -110,10 +111,12 @@ TEST_P(Lossless, OutputEqualsPlainDecode) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Lossless,
-                         testing::Combine(testing::Range(0, 7), testing::Values(1, 16, 32, 64)),
+                         testing::Combine(testing::Range(0, 7), testing::Values(1, 16, 32, 64),
+                                          testing::Values("paged", "indexed")),
                          [](const auto& param) {
                            return kDraftings[std::get<0>(param.param)].name + "_page" +
-                                  std::to_string(std::get<1>(param.param));
+                                  std::to_string(std::get<1>(param.param)) + "_" +
+                                  std::get<2>(param.param);
                          });
 
 // Drafts depend on the drafter's own cache, so equal acceptance says that its entries are those of

@@ -17,6 +17,7 @@ struct CpuOptions {
   DType dtype = DType::kBF16;  // of weights and GEMM inputs: kF32 or kBF16
   std::string isa = "auto";    // "auto": the best this machine has; else a name of available_isas()
   ThreadPool* pool = nullptr;  // not owned; outlives the set
+  bool reference_attention = false;  // attention by the `ref` set: slow, float64
 };
 
 // Instruction sets this machine can run, best first: avx512bf16 avx512 avx2 scalar.

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/isa_select.h"
+#include "kernels/ref/ref_kernels.h"
 
 namespace foresail {
 namespace {
@@ -53,8 +54,13 @@ RopeArgs rope_at(const RopeTable& rope, int64_t position) {
 
 }  // namespace
 
-CpuKernels::CpuKernels(const IsaOps& isa, DType dtype, ThreadPool& pool)
-    : isa_(isa), dtype_(dtype), pool_(pool), name_(std::string("cpu-") + isa.name) {}
+CpuKernels::CpuKernels(const IsaOps& isa, DType dtype, ThreadPool& pool,
+                       std::unique_ptr<KernelSet> attention_oracle)
+    : isa_(isa),
+      dtype_(dtype),
+      pool_(pool),
+      attention_oracle_(std::move(attention_oracle)),
+      name_(std::string("cpu-") + isa.name) {}
 
 MatrixPtr CpuKernels::pack(const HostMatrix& weight) {
   return std::make_unique<CpuMatrix>(weight, dtype_, arena_, pool_);
@@ -284,7 +290,9 @@ std::unique_ptr<KernelSet> create_cpu_kernels(const CpuOptions& options) {
   FORESAIL_CHECK(options.dtype == DType::kF32 || options.dtype == DType::kBF16, "dtype {}",
                  dtype_name(options.dtype));
   FORESAIL_CHECK(options.pool != nullptr, "no thread pool");
-  return std::make_unique<CpuKernels>(select_isa(options.isa), options.dtype, *options.pool);
+  return std::make_unique<CpuKernels>(
+      select_isa(options.isa), options.dtype, *options.pool,
+      options.reference_attention ? create_ref_kernels(options.dtype) : nullptr);
 }
 
 }  // namespace foresail

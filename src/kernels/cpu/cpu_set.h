@@ -14,7 +14,9 @@ namespace foresail {
 
 class CpuKernels final : public KernelSet {
  public:
-  CpuKernels(const IsaOps& isa, DType dtype, ThreadPool& pool);
+  // `attention_oracle`, if given, does the attention of both forms.
+  CpuKernels(const IsaOps& isa, DType dtype, ThreadPool& pool,
+             std::unique_ptr<KernelSet> attention_oracle);
 
   std::string_view name() const override { return name_; }
   DType act_dtype() const override { return dtype_; }
@@ -84,6 +86,7 @@ class CpuKernels final : public KernelSet {
   const IsaOps& isa_;
   DType dtype_;
   ThreadPool& pool_;
+  std::unique_ptr<KernelSet> attention_oracle_;
   std::string name_;
   WeightArena arena_;
   Workspace workspace_;

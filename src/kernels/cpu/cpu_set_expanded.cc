@@ -50,6 +50,9 @@ void CpuKernels::expand_latent(const SequenceRows& sequence, int64_t key_begin,
 void CpuKernels::expanded_attention(const MatrixView& q, int head_count, float softmax_scale,
                                     bool causal, const ExpandedKeys& keys, const MatrixView& out,
                                     const MatrixView& lse) {
+  if (attention_oracle_)
+    return attention_oracle_->expanded_attention(q, head_count, softmax_scale, causal, keys, out,
+                                                 lse);
   const IsaOps::Attention& ops = keys.exact ? isa_.attention_f32 : attention_ops();
   const int64_t r = keys.rope_dim;
   const int64_t head_dim = q.cols / head_count;

@@ -85,6 +85,8 @@ int64_t make_groups(std::span<const SequenceRows> sequences, int head_count, Lan
 void CpuKernels::latent_attention(const MatrixView& q, int head_count, float softmax_scale,
                                   std::span<const SequenceRows> sequences, const LatentCache& cache,
                                   const MatrixView& out) {
+  if (attention_oracle_)
+    return attention_oracle_->latent_attention(q, head_count, softmax_scale, sequences, cache, out);
   const Shape shape = make_shape(cache, head_count);
   // Like rows of a product: an f32 output asks for f32 arithmetic, whatever the cache holds.
   const IsaOps::Attention& ops = out.dtype == DType::kF32 ? isa_.attention_f32 : attention_ops();

@@ -164,7 +164,7 @@ TEST(Scheduler, DepthChangesFromStepToStep) {
     engine.draft_len = draft_len;
     const StepPlan plan = engine.step();
     ASSERT_EQ(plan.decode.size(), 2u);
-    EXPECT_EQ(plan.decode[0].draft_len, std::min(proposed, draft_len));
+    EXPECT_EQ(plan.decode[0].draft_len, proposed);
     EXPECT_EQ(plan.decode[0].next_draft_len, draft_len);
     EXPECT_EQ(plan.decode[1].draft_len + plan.decode[1].next_draft_len, 0);
     proposed = draft_len;

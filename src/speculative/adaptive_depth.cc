@@ -1,0 +1,74 @@
+#include "speculative/adaptive_depth.h"
+
+#include <algorithm>
+
+namespace foresail {
+namespace {
+
+// Before anything was seen: optimistic, so that depth is tried before it is given up.
+constexpr double kPrior = 0.8;
+// Weight of one observation: the mean of about the last 30 of its position.
+constexpr double kWeight = 1.0 / 30;
+// Positions beyond the chosen depth go unmeasured, so a step now and then goes one deeper. The
+// interval doubles while that teaches nothing new: a probe costs at most about one iteration.
+constexpr int64_t kFirstProbe = 32;
+constexpr int64_t kLastProbe = 512;
+
+}  // namespace
+
+double StepCosts::at(int32_t batch_size, int32_t depth) const {
+  if (batch_sizes_.size() == 1)
+    return seconds_[0][depth] * static_cast<double>(batch_size) / batch_sizes_[0];
+  size_t upper = 1;
+  while (upper + 1 < batch_sizes_.size() && batch_sizes_[upper] < batch_size) ++upper;
+  const double low = seconds_[upper - 1][depth];
+  const double high = seconds_[upper][depth];
+  const double share = static_cast<double>(batch_size - batch_sizes_[upper - 1]) /
+                       (batch_sizes_[upper] - batch_sizes_[upper - 1]);
+  return low + share * (high - low);
+}
+
+AdaptiveDepth::AdaptiveDepth(StepCosts costs)
+    : costs_(std::move(costs)),
+      acceptance_(costs_.max_depth(), kPrior),
+      steps_until_probe_(kFirstProbe),
+      probe_interval_(kFirstProbe) {}
+
+double AdaptiveDepth::expected_tokens(int32_t depth) const {
+  double tokens = 1.0, chain = 1.0;
+  for (int32_t position = 0; position < depth; ++position) tokens += chain *= acceptance_[position];
+  return tokens;
+}
+
+int32_t AdaptiveDepth::choose(int32_t batch_size) {
+  if (batch_size == 0) return costs_.max_depth();
+  int32_t best = 0;
+  double best_rate = 0.0;
+  for (int32_t depth = 0; depth <= costs_.max_depth(); ++depth) {
+    const double rate = expected_tokens(depth) / costs_.at(batch_size, depth);
+    if (rate > best_rate) {
+      best_rate = rate;
+      best = depth;
+    }
+  }
+  if (best != last_best_) {
+    steps_until_probe_ = probe_interval_ = kFirstProbe;
+    last_best_ = best;
+  }
+  if (best < costs_.max_depth() && --steps_until_probe_ <= 0) {
+    probe_interval_ = std::min(2 * probe_interval_, kLastProbe);
+    steps_until_probe_ = probe_interval_;
+    return best + 1;
+  }
+  return best;
+}
+
+void AdaptiveDepth::observe(int drafted, int accepted) {
+  for (int position = 0; position < std::min<int>(drafted, costs_.max_depth()); ++position) {
+    if (position > accepted) return;  // its predecessor was refused
+    const double outcome = position < accepted ? 1.0 : 0.0;
+    acceptance_[position] += kWeight * (outcome - acceptance_[position]);
+  }
+}
+
+}  // namespace foresail

@@ -1,0 +1,48 @@
+// How many tokens to draft in each step: as many as give the most tokens per second, zero included.
+// Costs are measured once (StepCosts), acceptance all the time. A pure function of what it was
+// told. Owner: the engine loop. Thread rule: one caller.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace foresail {
+
+// Seconds of one iteration that verifies `depth` drafts per request and proposes as many.
+class StepCosts {
+ public:
+  // seconds[i][depth] for batch_sizes[i] requests; batch sizes ascend.
+  StepCosts(std::vector<int32_t> batch_sizes, std::vector<std::vector<double>> seconds)
+      : batch_sizes_(std::move(batch_sizes)), seconds_(std::move(seconds)) {}
+
+  // Between and beyond the measured batch sizes a straight line.
+  double at(int32_t batch_size, int32_t depth) const;
+  int32_t max_depth() const { return static_cast<int32_t>(seconds_[0].size()) - 1; }
+
+ private:
+  std::vector<int32_t> batch_sizes_;
+  std::vector<std::vector<double>> seconds_;
+};
+
+class AdaptiveDepth {
+ public:
+  explicit AdaptiveDepth(StepCosts costs);
+
+  // For the next iteration of `batch_size` requests.
+  int32_t choose(int32_t batch_size);
+  // A request verified `drafted` drafts and accepted the first `accepted`.
+  void observe(int drafted, int accepted);
+
+  // Mean tokens of an iteration at this depth, the target's own included.
+  double expected_tokens(int32_t depth) const;
+
+ private:
+  StepCosts costs_;
+  std::vector<double> acceptance_;  // [position] of a draft whose predecessors were all accepted
+  int64_t steps_until_probe_;
+  int64_t probe_interval_;
+  int32_t last_best_ = -1;
+};
+
+}  // namespace foresail

@@ -1,0 +1,95 @@
+// The depth that is chosen is the one that pays, and what it costs to find out is little.
+#include "speculative/adaptive_depth.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/random.h"
+
+namespace foresail {
+namespace {
+
+// An iteration of `batch` requests: `row` seconds per verified row beyond the first per request,
+// `draft` seconds per draft.
+StepCosts linear_costs(int32_t max_depth, double row, double draft) {
+  const std::vector<int32_t> batch_sizes{1, 4, 16};
+  std::vector<std::vector<double>> seconds;
+  for (const int32_t batch : batch_sizes) {
+    seconds.emplace_back();
+    for (int32_t depth = 0; depth <= max_depth; ++depth)
+      seconds.back().push_back(1.0 + 0.02 * batch + row * depth * batch + draft * depth);
+  }
+  return {batch_sizes, seconds};
+}
+
+TEST(StepCosts, BetweenAndBeyondMeasuredBatchesALine) {
+  const StepCosts costs({1, 4, 16}, {{1.0}, {2.5}, {8.5}});
+  EXPECT_DOUBLE_EQ(costs.at(1, 0), 1.0);
+  EXPECT_DOUBLE_EQ(costs.at(2, 0), 1.5);
+  EXPECT_DOUBLE_EQ(costs.at(10, 0), 5.5);
+  EXPECT_DOUBLE_EQ(costs.at(32, 0), 16.5);
+  EXPECT_DOUBLE_EQ(StepCosts({4}, {{2.0}}).at(2, 0), 1.0);
+}
+
+struct Case {
+  double acceptance, row, draft;
+  int32_t batch;
+};
+
+TEST(AdaptiveDepth, NeverLosesMoreThanThreePercentAgainstTheBestFixedDepth) {
+  for (const Case& c : std::vector<Case>{{0.0, 0.1, 0.05, 1},
+                                         {0.0, 0.3, 0.05, 16},
+                                         {0.3, 0.2, 0.1, 1},
+                                         {0.5, 0.05, 0.02, 4},
+                                         {0.8, 0.02, 0.02, 1},
+                                         {0.8, 0.1, 0.05, 16},
+                                         {0.95, 0.01, 0.01, 16},
+                                         {1.0, 0.0, 0.01, 1}}) {
+    constexpr int32_t kMaxDepth = 5;
+    const StepCosts costs = linear_costs(kMaxDepth, c.row, c.draft);
+    const auto tokens_of = [&](int32_t depth, uint64_t draw, AdaptiveDepth* learner) {
+      double tokens = 0;
+      for (int32_t request = 0; request < c.batch; ++request) {
+        int accepted = 0;
+        while (accepted < depth && random_uniform(7, 1000 * draw + 10 * request + accepted,
+                                                  RandomPurpose::kSimulateAccept) < c.acceptance)
+          ++accepted;
+        if (learner != nullptr) learner->observe(depth, accepted);
+        tokens += 1 + accepted;
+      }
+      return tokens;
+    };
+    double best_rate = 0.0;
+    for (int32_t depth = 0; depth <= kMaxDepth; ++depth) {
+      double tokens = 1.0, chain = 1.0;
+      for (int32_t i = 0; i < depth; ++i) tokens += chain *= c.acceptance;
+      best_rate = std::max(best_rate, c.batch * tokens / costs.at(c.batch, depth));
+    }
+    AdaptiveDepth adaptive(costs);
+    double tokens = 0.0, seconds = 0.0;
+    for (uint64_t step = 0; step < 5000; ++step) {
+      const int32_t depth = adaptive.choose(c.batch);
+      seconds += costs.at(c.batch, depth);
+      tokens += tokens_of(depth, step, &adaptive);
+    }
+    EXPECT_GT(tokens / seconds, 0.97 * best_rate)
+        << "acceptance " << c.acceptance << " row " << c.row << " batch " << c.batch;
+  }
+}
+
+TEST(AdaptiveDepth, ComesBackWhenAcceptanceRises) {
+  AdaptiveDepth adaptive(linear_costs(3, 0.1, 0.05));
+  for (int step = 0; step < 2000; ++step) adaptive.observe(adaptive.choose(1), 0);
+  EXPECT_EQ(adaptive.choose(1), 0);
+  int32_t depth = 0;
+  for (int step = 0; step < 20000; ++step) {
+    depth = adaptive.choose(1);
+    adaptive.observe(depth, depth);
+  }
+  EXPECT_EQ(depth, 3);
+}
+
+}  // namespace
+}  // namespace foresail
