@@ -232,7 +232,12 @@ void bench_depth(BatchBenchFlags& flags, const std::vector<int32_t>& batch_sizes
     options.batch_size = batch_size;
     BatchBench bench(*model, options);
     bench.set_depth(most, true);
-    bench.run();                                       // learns
+    bench.run();  // learns
+    std::string costs;
+    for (int32_t depth = 0; depth <= most; ++depth)
+      costs +=
+          fmt::format(" {:.3f}", bench.adaptive_depth()->expected_seconds(batch_size, depth) * 1e3);
+    if (!flags.json) fmt::print(stderr, "expected ms per iteration, by depth:{}\n", costs);
     std::vector<std::vector<double>> rates(most + 2);  // [depth], the last is adaptive
     double accept_length = 1.0;
     for (int round = 0; round < rounds; ++round)

@@ -154,7 +154,14 @@ BatchBenchResult BatchBench::run() {
       request->drafts.resize(std::min<size_t>(request->drafts.size(),
                                               static_cast<size_t>(std::max<int64_t>(0, left - 1))));
     }
+    const auto same_depth = [&](int32_t depth) {
+      return std::all_of(running.begin(), running.end(), [&](const RequestState* request) {
+        return static_cast<int32_t>(request->drafts.size()) == depth;
+      });
+    };
     choose_depth();
+    const int32_t depth = running[0]->draft_steps;
+    const bool steady = same_depth(depth);
     for (const IterationResult& row : iteration.decode(running)) {
       if (options_.adaptive) adaptive_depth_->observe(row.drafted, row.accepted);
       ++result.verify_passes;
@@ -163,6 +170,9 @@ BatchBenchResult BatchBench::run() {
     const double now_s = seconds_since(decode_start);
     result.iteration_s.push_back(now_s - at_s);
     at_s = now_s;
+    if (options_.adaptive && steady)
+      adaptive_depth_->observe_seconds(static_cast<int32_t>(running.size()), depth,
+                                       result.iteration_s.back());
     std::erase_if(running, [&](RequestState* request) {
       if (output_len(*request) < options_.output_len) return false;
       result.tpot_s[request->slot] =

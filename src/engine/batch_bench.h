@@ -46,6 +46,10 @@ class BatchBench {
   BatchBench(LoadedModel& model, const BatchBenchOptions& options);
   BatchBenchResult run();
   void set_depth(int32_t draft_len, bool adaptive);
+  // Null until adaptive depth was first asked for.
+  const AdaptiveDepth* adaptive_depth() const {
+    return adaptive_depth_ ? &*adaptive_depth_ : nullptr;
+  }
 
  private:
   void fill_caches();

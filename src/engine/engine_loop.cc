@@ -92,11 +92,22 @@ bool EngineLoop::step() {
   start(plan);
   if (late_results_) settle();
   if (!plan.empty()) {
+    const Clock::time_point run_start = Clock::now();
     StepOutcome outcome = executor_.run(plan);
+    observe_time(plan, seconds(Clock::now() - run_start));
     in_flight_ = std::make_unique<InFlight>(InFlight{std::move(plan), std::move(outcome)});
   }
   if (!late_results_) settle();
   return true;
+}
+
+// Only steps that did nothing but decode, all rows at one depth.
+void EngineLoop::observe_time(const StepPlan& plan, double run_s) {
+  if (!adaptive_depth_ || !plan.prefill.empty() || plan.decode.empty()) return;
+  const int32_t depth = plan.decode[0].next_draft_len;
+  for (const DecodeRow& row : plan.decode)
+    if (row.draft_len != depth || row.next_draft_len != depth) return;
+  adaptive_depth_->observe_seconds(static_cast<int32_t>(plan.decode.size()), depth, run_s);
 }
 
 // A request that is admitted has no step under way, so its committed tokens are its whole history.

@@ -60,6 +60,7 @@ class EngineLoop {
   };
 
   int32_t choose_draft_len();
+  void observe_time(const StepPlan& plan, double run_s);
   void start(const StepPlan& plan);
   void settle();
   RowResult commit(const StepOutcome::Row& row, std::vector<int32_t>& tokens);

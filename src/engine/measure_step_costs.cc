@@ -8,7 +8,9 @@
 namespace foresail {
 namespace {
 
-constexpr int kRuns = 3;
+constexpr int kLeastRounds = 3;
+constexpr int kMostRounds = 15;
+constexpr double kBatchBudget_s = 0.15;  // of one batch size, once it has its least rounds
 constexpr int32_t kBatchStep = 4;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -29,22 +31,34 @@ class MadeUpBatch {
     }
   }
 
-  // Fastest of a few iterations that verify `depth` drafts per request and propose as many.
+  // One iteration that verifies `depth` drafts per request and proposes as many.
   double time(int32_t depth) {
-    double fastest = 0.0;
-    for (int run = 0; run < kRuns; ++run) {
-      for (RequestState& request : requests_) {
-        request.tokens.resize(2);
-        request.drafts.clear();
-        for (int32_t i = 0; i < depth; ++i) request.drafts.push_back(token(request.slot, 2 + i));
-        request.draft_steps = depth;
-      }
-      const auto start = std::chrono::steady_clock::now();
-      model_.iteration().decode(running_);
-      const double seconds = seconds_since(start);
-      fastest = run == 0 ? seconds : std::min(fastest, seconds);
+    for (RequestState& request : requests_) {
+      request.tokens.resize(2);
+      request.drafts.clear();
+      for (int32_t i = 0; i < depth; ++i) request.drafts.push_back(token(request.slot, 2 + i));
+      request.draft_steps = depth;
     }
-    return fastest;
+    const auto start = std::chrono::steady_clock::now();
+    model_.iteration().decode(running_);
+    return seconds_since(start);
+  }
+
+  // Medians by depth. The depths take turns, so that what else the machine does hits all alike.
+  std::vector<double> medians(int32_t max_depth) {
+    std::vector<std::vector<double>> times(max_depth + 1);
+    const auto start = std::chrono::steady_clock::now();
+    for (int round = 0; round < kMostRounds; ++round) {
+      if (round >= kLeastRounds && seconds_since(start) > kBatchBudget_s) break;
+      for (int32_t depth = 0; depth <= max_depth; ++depth) times[depth].push_back(time(depth));
+    }
+    std::vector<double> result;
+    for (std::vector<double>& list : times) {
+      const auto middle = list.begin() + static_cast<int64_t>(list.size() / 2);
+      std::nth_element(list.begin(), middle, list.end());
+      result.push_back(*middle);
+    }
+    return result;
   }
 
  private:
@@ -68,11 +82,9 @@ StepCosts measure_step_costs(LoadedModel& model, int32_t max_batch, int32_t max_
   std::vector<std::vector<double>> seconds;
   for (int32_t batch_size = 1;; batch_size = std::min(batch_size * kBatchStep, max_batch)) {
     MadeUpBatch batch(model, batch_size);
-    batch.time(0);
+    batch.time(max_depth);  // touches everything once
     batch_sizes.push_back(batch_size);
-    seconds.emplace_back();
-    for (int32_t depth = 0; depth <= max_depth; ++depth)
-      seconds.back().push_back(batch.time(depth));
+    seconds.push_back(batch.medians(max_depth));
     if (batch_size == max_batch || seconds_since(start) > budget_s) break;
   }
   return {std::move(batch_sizes), std::move(seconds)};

@@ -99,8 +99,13 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
   if (going) model_.iteration().draft(running);
   while (going) {
     request.draft_steps = choose_depth();
+    const auto iteration_start = std::chrono::steady_clock::now();
     const IterationResult result = model_.iteration().decode(running)[0];
-    if (adaptive_depth_) adaptive_depth_->observe(result.drafted, result.accepted);
+    if (adaptive_depth_) {
+      adaptive_depth_->observe(result.drafted, result.accepted);
+      if (result.drafted == request.draft_steps)
+        adaptive_depth_->observe_seconds(1, result.drafted, seconds_since(iteration_start));
+    }
     count_verify_pass(stats, result.drafted, result.accepted);
     for (size_t i = 0; going && i < result.new_tokens.size(); ++i)
       going = still_going(result.new_tokens[i], static_cast<int>(i) < result.accepted);

@@ -9,6 +9,10 @@ namespace {
 constexpr double kPrior = 0.8;
 // Weight of one observation: the mean of about the last 30 of its position.
 constexpr double kWeight = 1.0 / 30;
+// Context grows and neighbours come and go, so times are followed over about ten iterations; one
+// that was interrupted must not count for more than this.
+constexpr double kTimeWeight = 0.1;
+constexpr double kOutlier = 2.0;
 // Positions beyond the chosen depth go unmeasured, so a step now and then goes one deeper. The
 // interval doubles while that teaches nothing new: a probe costs at most about one iteration.
 constexpr int64_t kFirstProbe = 32;
@@ -31,6 +35,7 @@ double StepCosts::at(int32_t batch_size, int32_t depth) const {
 AdaptiveDepth::AdaptiveDepth(StepCosts costs)
     : costs_(std::move(costs)),
       acceptance_(costs_.max_depth(), kPrior),
+      correction_(costs_.max_depth() + 1, 1.0),
       steps_until_probe_(kFirstProbe),
       probe_interval_(kFirstProbe) {}
 
@@ -45,7 +50,7 @@ int32_t AdaptiveDepth::choose(int32_t batch_size) {
   int32_t best = 0;
   double best_rate = 0.0;
   for (int32_t depth = 0; depth <= costs_.max_depth(); ++depth) {
-    const double rate = expected_tokens(depth) / costs_.at(batch_size, depth);
+    const double rate = expected_tokens(depth) / expected_seconds(batch_size, depth);
     if (rate > best_rate) {
       best_rate = rate;
       best = depth;
@@ -61,6 +66,13 @@ int32_t AdaptiveDepth::choose(int32_t batch_size) {
     return best + 1;
   }
   return best;
+}
+
+void AdaptiveDepth::observe_seconds(int32_t batch_size, int32_t depth, double seconds) {
+  double& correction = correction_[depth];
+  const double ratio = seconds / costs_.at(batch_size, depth);
+  correction +=
+      kTimeWeight * (std::clamp(ratio, correction / kOutlier, correction * kOutlier) - correction);
 }
 
 void AdaptiveDepth::observe(int drafted, int accepted) {

@@ -1,6 +1,7 @@
 // How many tokens to draft in each step: as many as give the most tokens per second, zero included.
-// Costs are measured once (StepCosts), acceptance all the time. A pure function of what it was
-// told. Owner: the engine loop. Thread rule: one caller.
+// Costs are measured at start-up (StepCosts) and corrected by what iterations take, acceptance is
+// learned all the time. A pure function of what it was told. Owner: the engine loop. Thread rule:
+// one caller.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +34,20 @@ class AdaptiveDepth {
   int32_t choose(int32_t batch_size);
   // A request verified `drafted` drafts and accepted the first `accepted`.
   void observe(int drafted, int accepted);
+  // An iteration of `batch_size` requests that verified and proposed `depth` drafts each, and
+  // nothing else, took so long.
+  void observe_seconds(int32_t batch_size, int32_t depth, double seconds);
 
   // Mean tokens of an iteration at this depth, the target's own included.
   double expected_tokens(int32_t depth) const;
+  double expected_seconds(int32_t batch_size, int32_t depth) const {
+    return correction_[depth] * costs_.at(batch_size, depth);
+  }
 
  private:
   StepCosts costs_;
   std::vector<double> acceptance_;  // [position] of a draft whose predecessors were all accepted
+  std::vector<double> correction_;  // [depth] what iterations take over what was measured
   int64_t steps_until_probe_;
   int64_t probe_interval_;
   int32_t last_best_ = -1;
