@@ -29,6 +29,7 @@ struct Answer {
   std::optional<InputError> error;
   std::vector<int32_t> ids;
   std::string text;
+  std::vector<TokenLogprobs> logprobs;  // where they were asked for
   GenerationStats stats;
 };
 
@@ -55,6 +56,7 @@ std::vector<Answer> submit_lines(EngineLoop& loop, const std::string& content) {
     loop.submit(std::move(*prepared), [&answer](const Event& event, const GenerationStats& stats) {
       if (event.token >= 0) answer.ids.push_back(event.token);
       answer.text += event.text;
+      if (event.logprobs) answer.logprobs.push_back(*event.logprobs);
       if (event.finish) answer.stats = stats;
     });
   }
@@ -66,19 +68,25 @@ OrderedJson answer_json(const Answer& answer) {
     return {{"line", answer.line},
             {"error", {{"message", answer.error->message}, {"param", answer.error->param}}}};
   const GenerationStats& stats = answer.stats;
-  return {{"line", answer.line},
-          {"token_ids", answer.ids},
-          {"text", answer.text},
-          {"finish_reason", finish_reason_name(stats.finish)},
-          {"prompt_tokens", stats.prompt_tokens},
-          {"cached_tokens", stats.cached_tokens},
-          {"output_tokens", stats.output_tokens},
-          {"verify_passes", stats.verify_passes},
-          {"drafted_at", stats.drafted_at},
-          {"accepted_at", stats.accepted_at},
-          {"accept_length", stats.accept_length()},
-          {"ttft_s", stats.ttft_s},
-          {"decode_s", stats.decode_s}};
+  OrderedJson json = {{"line", answer.line},
+                      {"token_ids", answer.ids},
+                      {"text", answer.text},
+                      {"finish_reason", finish_reason_name(stats.finish)},
+                      {"prompt_tokens", stats.prompt_tokens},
+                      {"cached_tokens", stats.cached_tokens},
+                      {"output_tokens", stats.output_tokens},
+                      {"verify_passes", stats.verify_passes},
+                      {"drafted_at", stats.drafted_at},
+                      {"accepted_at", stats.accepted_at},
+                      {"accept_length", stats.accept_length()},
+                      {"ttft_s", stats.ttft_s},
+                      {"decode_s", stats.decode_s}};
+  for (const TokenLogprobs& token : answer.logprobs) {
+    OrderedJson top = OrderedJson::array();
+    for (const auto& [id, logprob] : token.top) top.push_back({id, logprob});
+    json["logprobs"].push_back({{"logprob", token.chosen}, {"top", top}});
+  }
+  return json;
 }
 
 void print_stats(const EngineStats& stats, double elapsed_s) {

@@ -78,6 +78,7 @@ const std::map<std::string, Setter>& setters() {
          else if (!v.get<bool>())
            r.speculative_steps = 0;
        }},
+      {"top_logprobs", [](Request& r, const Json& v) { r.top_logprobs = integer<int>(v); }},
       {"priority", [](Request& r, const Json& v) { r.priority = integer<int>(v); }},
       {"cache_salt", [](Request& r, const Json& v) { r.cache_salt = text(v); }},
   };

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace foresail {
@@ -26,12 +27,20 @@ constexpr std::string_view finish_reason_name(FinishReason reason) {
   }
 }
 
+// Natural logarithms under the model's own distribution: before penalties, bias, temperature and
+// truncation.
+struct TokenLogprobs {
+  float chosen = 0.0f;
+  std::vector<std::pair<int32_t, float>> top;  // best first, as many as asked for
+};
+
 // One committed token. The last event of a request, and only that one, has `finish`.
 struct Event {
   int32_t token = -1;       // -1: the request ended without one (aborted, failed)
   bool from_draft = false;  // proposed and accepted, not drawn by the target alone
   std::string text;         // what became certain with this token; may be empty
   std::optional<FinishReason> finish;
+  std::optional<TokenLogprobs> logprobs;  // where they were asked for
 };
 
 struct GenerationStats {

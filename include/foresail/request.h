@@ -37,6 +37,8 @@ struct Request {
   int priority = 0;  // greater runs first
   // Drafts per iteration, at most the engine's own number; 0: this request never speculates.
   std::optional<int> speculative_steps = {};
+  // Set: events carry the log probability of their token, and of this many best ones.
+  std::optional<int> top_logprobs = {};
   std::string cache_salt = {};  // prompts share cached prefixes only with prompts of the same salt
 };
 

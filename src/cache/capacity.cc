@@ -7,16 +7,17 @@
 namespace foresail {
 
 Tokens Capacity::lookahead() const {
-  return Tokens{std::max<int64_t>(3 * int64_t{config_.max_draft_len} - 2, 0)};
+  const int64_t drafts = config_.max_draft_len;
+  return Tokens{drafts == 0 ? 0 : 2 * drafts - 1 + draft_rows(config_.max_draft_len)};
 }
 
 Tokens Capacity::decode_reach(Tokens kv_len_upper, int32_t draft_len,
                               int32_t next_draft_len) const {
-  return kv_len_upper + Tokens{draft_len + std::max(next_draft_len, 1)};
+  return kv_len_upper + Tokens{draft_len + 1 + draft_rows(next_draft_len)};
 }
 
 Tokens Capacity::prefill_reach(Tokens chunk_end, int32_t next_draft_len) const {
-  return chunk_end + Tokens{std::max(next_draft_len - 1, 0)};
+  return chunk_end + Tokens{draft_rows(next_draft_len)};
 }
 
 Pages Capacity::worst_case(Tokens prompt_len, Tokens max_new_tokens) const {

@@ -13,6 +13,8 @@ struct CapacityConfig {
   PageSize page_size{64};
   Tokens max_context_len;     // of the model: prompt and completion
   int32_t max_draft_len = 0;  // the most drafts verified at once (K)
+  // The draft loop begins with the bonus token's own row: it goes on for K rows, not K - 1.
+  bool drafts_from_bonus = false;
 };
 
 class Capacity {
@@ -25,9 +27,9 @@ class Capacity {
 
   // How far past prompt + max_new_tokens a row may be written. Results come one step late, so when
   // step s+1 is planned with L known and step s in flight, the true length is at most L + K + 1;
-  // step s+1 verifies K + 1 rows from there, and its draft loop goes on for K - 1 more. A request
-  // that is planned at all still lacks a token that step s does not surely give: L + 3 <= prompt +
-  // max_new.
+  // step s+1 verifies K + 1 rows from there, and its draft loop goes on for K - 1 more (K where
+  // drafts_from_bonus). A request that is planned at all still lacks a token that step s does not
+  // surely give: L + 3 <= prompt + max_new.
   Tokens lookahead() const;
 
   // Positions below this are written by the pass, given the greatest length it may start from.
@@ -42,6 +44,11 @@ class Capacity {
   int32_t table_columns() const;
 
  private:
+  // Rows that a draft loop of so many drafts writes from the new length on.
+  int32_t draft_rows(int32_t draft_len) const {
+    return draft_len == 0 ? 0 : draft_len - (config_.drafts_from_bonus ? 0 : 1);
+  }
+
   CapacityConfig config_;
 };
 

@@ -10,13 +10,14 @@ namespace foresail {
 namespace {
 
 SchedulerConfig scheduler_config(LoadedModel& model, const EngineOptions& options) {
-  const bool pairs = model.drafter() != nullptr && model.drafter()->has_cache();
+  const bool pairs = model.drafter() != nullptr && model.drafter()->has_pair_entries();
   SchedulerConfig config;
   config.cache.capacity = {
       .pool_pages = Pages{model.page_count()},
       .page_size = PageSize(model.options().page_size),
       .max_context_len = Tokens{model.context_length()},
-      .max_draft_len = model.drafter() == nullptr ? 0 : options.speculative.steps};
+      .max_draft_len = model.drafter() == nullptr ? 0 : options.speculative.steps,
+      .drafts_from_bonus = model.drafter() != nullptr && model.drafter()->drafts_from_bonus()};
   config.cache.slots = options.max_running_requests;
   config.cache.prefix_keys = options.disable_radix_cache ? PrefixKeys::kOff
                              : pairs                     ? PrefixKeys::kPairs
@@ -134,6 +135,7 @@ RequestState EngineLoop::slot_state(const Running& running) const {
     else
       state.counts.add_output(state.tokens[i]);
   }
+  state.top_logprobs = request.top_logprobs;
   state.blocked.assign(end_ids.begin(), end_ids.end());
   state.blocked_until = state.prompt_len + request.min_tokens;
   return state;
@@ -175,7 +177,8 @@ RowResult EngineLoop::commit(const StepOutcome::Row& row, std::vector<int32_t>& 
   }
   stats.decode_s = seconds(now - running->first_token);
   for (const int32_t token : row.result.new_tokens) {
-    const Event event = running->commit(token, result.accept_len < accepted, stats);
+    Event event = running->commit(token, result.accept_len < accepted, stats);
+    if (!row.result.logprobs.empty()) event.logprobs = row.result.logprobs[result.accept_len];
     running->tokens.push_back(token);
     tokens.push_back(token);
     ++result.accept_len;

@@ -13,6 +13,7 @@
 #include "model/mtp_head.h"
 #include "speculative/head_drafter.h"
 #include "speculative/ngram_drafter.h"
+#include "speculative/standalone_drafter.h"
 
 namespace foresail {
 namespace {
@@ -70,10 +71,11 @@ SpeculativeAlgorithm parse_speculative_algorithm(const std::string& name) {
   if (upper == "MTP" || upper == "NEXTN") return SpeculativeAlgorithm::kMtp;
   if (upper == "EAGLE3") return SpeculativeAlgorithm::kEagle3;
   if (upper == "NGRAM") return SpeculativeAlgorithm::kNgram;
-  throw_error(
-      ErrorCode::kUsage,
-      "--speculative-algorithm {} is unknown: choose MTP (alias NEXTN), EAGLE3, NGRAM or NONE",
-      name);
+  if (upper == "STANDALONE") return SpeculativeAlgorithm::kStandalone;
+  throw_error(ErrorCode::kUsage,
+              "--speculative-algorithm {} is unknown: choose MTP (alias NEXTN), EAGLE3, NGRAM, "
+              "STANDALONE or NONE",
+              name);
 }
 
 LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress)
@@ -161,6 +163,31 @@ void LoadedModel::load_drafter(WeightLoader& loader, DType cache_dtype) {
       WeightLoader draft_loader(*source, *kernels_);
       make("eagle3", std::make_unique<Eagle3Head>(draft, *model_, draft_loader));
       source->finish();
+      return;
+    }
+    case SpeculativeAlgorithm::kStandalone: {
+      if (speculative.draft_model_path.empty())
+        throw_error(ErrorCode::kUsage,
+                    "--speculative-algorithm STANDALONE needs --speculative-draft-model-path DIR");
+      const ModelConfig draft = read_model_config(speculative.draft_model_path);
+      if (draft.vocab_size != config().vocab_size)
+        throw_error(ErrorCode::kModel,
+                    "{} has a vocabulary of {} tokens and {} one of {}: a draft model must share "
+                    "the target's",
+                    speculative.draft_model_path, draft.vocab_size, options_.model_path,
+                    config().vocab_size);
+      if (draft.max_positions < plan_.context_length)
+        throw_error(ErrorCode::kUsage,
+                    "the draft model has {} positions: lower --context-length {} to that",
+                    draft.max_positions, plan_.context_length);
+      const auto source = open_checkpoint(speculative.draft_model_path, draft);
+      WeightLoader draft_loader(*source, *kernels_);
+      auto model =
+          std::make_shared<MlaModel>(draft, draft_loader, *kernels_, model_->context_len());
+      source->finish();
+      loader.account(draft_loader.packed_bytes());
+      drafter_ = std::make_unique<StandaloneDrafter>(std::move(model), *planner_,
+                                                     options_.slot_count, page_count_, cache_dtype);
       return;
     }
   }

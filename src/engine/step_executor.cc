@@ -48,11 +48,12 @@ void StepExecutor::prefill(const StepPlan& plan, StepOutcome& outcome) {
   iteration_.draft(drafting);
   for (const PrefillChunk& chunk : plan.prefill) {
     if (!chunk.is_last()) continue;
-    const RequestState& state = slots_[chunk.slot.value];
-    outcome.rows.push_back({.slot = chunk.slot,
-                            .request = chunk.request,
-                            .failed = state.failed,
-                            .result = {.new_tokens = {state.tokens.back()}}});
+    RequestState& state = slots_[chunk.slot.value];
+    outcome.rows.push_back(
+        {.slot = chunk.slot,
+         .request = chunk.request,
+         .failed = state.failed,
+         .result = {.new_tokens = {state.tokens.back()}, .logprobs = std::move(state.logprobs)}});
   }
 }
 

@@ -67,8 +67,10 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
   stats.prompt_tokens = static_cast<int64_t>(prompt.size());
   const std::vector<int64_t>& end_ids = model_.config().eos_ids;
   Commit commit(options, end_ids, tokenizer_);
-  const auto still_going = [&](int32_t token, bool from_draft) {
-    const Event event = commit(token, from_draft, stats);
+  const auto still_going = [&](int32_t token, bool from_draft,
+                               const std::vector<TokenLogprobs>& logprobs, size_t index) {
+    Event event = commit(token, from_draft, stats);
+    if (index < logprobs.size()) event.logprobs = logprobs[index];
     on_token(event);
     return !event.finish.has_value();
   };
@@ -78,6 +80,7 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
   request.tokens = std::move(prompt);
   request.prompt_len = stats.prompt_tokens;
   request.sampling = options.sampling;
+  request.top_logprobs = options.top_logprobs;
   const int most_steps = model_.drafter() == nullptr ? 0 : model_.options().speculative.steps;
   const int depth = std::clamp(options.speculative_steps.value_or(most_steps), 0, most_steps);
   const auto choose_depth = [&] {
@@ -94,7 +97,7 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
   stats.accepted_at.assign(depth, 0);
   stats.drafted_at.assign(depth, 0);
   RequestState* const running[] = {&request};
-  bool going = still_going(request.tokens.back(), false);
+  bool going = still_going(request.tokens.back(), false, request.logprobs, 0);
   request.draft_steps = choose_depth();
   if (going) model_.iteration().draft(running);
   while (going) {
@@ -108,7 +111,8 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
     }
     count_verify_pass(stats, result.drafted, result.accepted);
     for (size_t i = 0; going && i < result.new_tokens.size(); ++i)
-      going = still_going(result.new_tokens[i], static_cast<int>(i) < result.accepted);
+      going = still_going(result.new_tokens[i], static_cast<int>(i) < result.accepted,
+                          result.logprobs, i);
   }
   stats.decode_s = seconds_since(decode_start);
   return stats;

@@ -8,6 +8,7 @@ namespace foresail {
 namespace {
 
 constexpr float kMostTemperature = 100.0f;
+constexpr int kMostTopLogprobs = 128;
 
 // Empty when all is well. A comparison that NaN fails counts as out of range.
 std::optional<InputError> check_sampling(const SamplingParams& sampling, int64_t vocab_size) {
@@ -65,6 +66,11 @@ Result<std::vector<int32_t>> validate_request(const Request& request, const Toke
   if (request.speculative_steps && *request.speculative_steps < 0)
     return input_error(fmt::format("speculative_steps {} is below 0", *request.speculative_steps),
                        "speculative");
+  if (request.top_logprobs &&
+      (*request.top_logprobs < 0 || *request.top_logprobs > kMostTopLogprobs))
+    return input_error(fmt::format("top_logprobs {} is out of range: choose 0 to {}",
+                                   *request.top_logprobs, kMostTopLogprobs),
+                       "top_logprobs");
   std::vector<int32_t> prompt = request.prompt.empty()
                                     ? request.input_ids
                                     : tokenizer->encode(request.prompt, {.add_bos = true});

@@ -20,7 +20,8 @@ struct DraftRequest {
   const int32_t* page_table = nullptr;
   std::span<const int32_t> tokens;
   const SamplingParams* sampling = nullptr;  // how the target will draw
-  int steps = 0;  // most proposals wanted; the table covers positions below L + steps
+  int steps = 0;  // most proposals wanted; the table covers positions below L + steps, with
+                  // drafts_from_bonus() one more
 };
 
 // New target states of one request: row j is position first_position + j, and the drafter's cache
@@ -46,9 +47,11 @@ class Drafter {
     (void)rows;
     (void)states;
   }
-  // Whether entries of its own are kept in the pages, which makes a cached block depend on the
-  // token after it.
-  virtual bool has_cache() const { return !target_layers().empty(); }
+  // Whether its entry p in the pages encodes the token at p + 1, so that a cached block depends on
+  // the token after it.
+  virtual bool has_pair_entries() const { return !target_layers().empty(); }
+  // Whether its draft loop begins with the row of the bonus token and so writes one entry more.
+  virtual bool drafts_from_bonus() const { return false; }
   // drafts[i] receives up to requests[i].steps proposals for the positions after the bonus token.
   virtual void draft(std::span<const DraftRequest> requests,
                      std::span<std::vector<int32_t>> drafts) = 0;

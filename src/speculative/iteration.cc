@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "model/scratch.h"
+#include "runtime/logprobs.h"
 #include "runtime/random.h"
 
 namespace foresail {
@@ -59,14 +60,25 @@ MlaModel::Output Iteration::run_target(PassKind kind, Rows& rows,
                         pass.keys_are_slots() ? store_.slot_layers() : store_.layers());
 }
 
-int32_t Iteration::draw(RequestState& request, std::span<float> logits) {
+int32_t Iteration::draw(RequestState& request, const MatrixView& logits, int64_t row,
+                        std::optional<int32_t> pretended) {
+  const MatrixView view = row_range(logits, row, 1);
+  const std::span values(static_cast<float*>(view.data), static_cast<size_t>(view.cols));
+  // Sampling changes the row in place.
+  std::vector<float> untouched;
+  if (request.top_logprobs) untouched.assign(values.begin(), values.end());
   const auto position = static_cast<int64_t>(request.tokens.size());
   const bool too_short = position < request.blocked_until;
-  const int32_t token = sampler_.sample(
-      logits, request.sampling, request.counts, position,
+  int32_t token = sampler_.sample(
+      values, request.sampling, request.counts, position,
       too_short ? std::span<const int32_t>(request.blocked) : std::span<const int32_t>());
   // A NaN is never the largest, so the chosen logit is one only when there was no other.
-  if (std::isnan(logits[token])) request.failed = true;
+  if (std::isnan(values[token])) request.failed = true;
+  token = pretended.value_or(token);
+  if (request.top_logprobs)
+    request.logprobs.push_back(LogprobRow(untouched, *request.top_logprobs).of(untouched[token]));
+  request.counts.add_output(token);
+  request.tokens.push_back(token);
   return token;
 }
 
@@ -95,11 +107,8 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks) {
   for (const PrefillRows& chunk : chunks) {
     RequestState& request = *chunk.request;
     if (chunk.end != static_cast<int32_t>(request.tokens.size())) continue;
-    const MatrixView row = row_range(output.logits, logit_row++, 1);
-    const int32_t token =
-        draw(request, {static_cast<float*>(row.data), static_cast<size_t>(row.cols)});
-    request.counts.add_output(token);
-    request.tokens.push_back(token);
+    request.logprobs.clear();
+    draw(request, output.logits, logit_row++);
   }
   if (drafter_ == nullptr) return;
   // The token after a chunk is the next prompt token, or the token just drawn: either way it is in
@@ -134,21 +143,18 @@ void Iteration::accept(RequestState& request, const MatrixView& logits, int64_t 
     simulated =
         static_cast<int>(std::floor(wanted) + (u < wanted - std::floor(wanted) ? 1 : 0)) - 1;
   }
+  request.logprobs.clear();
   for (size_t row = 0; row <= request.drafts.size(); ++row) {
-    const MatrixView view = row_range(logits, first_row + static_cast<int64_t>(row), 1);
-    int32_t token = draw(request, {static_cast<float*>(view.data), static_cast<size_t>(view.cols)});
     const bool has_draft = row < request.drafts.size();
-    bool matches = has_draft && token == request.drafts[row];
-    if (simulated >= 0 && has_draft) {
-      matches = static_cast<int>(row) < simulated;
-      if (matches) token = request.drafts[row];
-    }
-    request.counts.add_output(token);
-    request.tokens.push_back(token);
+    const bool pretend = has_draft && static_cast<int>(row) < simulated;
+    const int32_t token = draw(request, logits, first_row + static_cast<int64_t>(row),
+                               pretend ? std::optional(request.drafts[row]) : std::nullopt);
     result.new_tokens.push_back(token);
+    const bool matches = simulated >= 0 ? pretend : has_draft && token == request.drafts[row];
     if (!matches) break;
     ++result.accepted;
   }
+  result.logprobs = std::move(request.logprobs);
 }
 
 std::vector<IterationResult> Iteration::decode(std::span<RequestState* const> requests) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "attention/pass_planner.h"
+#include "foresail/output.h"
 #include "model/mla_model.h"
 #include "runtime/latent_store.h"
 #include "runtime/sampling.h"
@@ -32,11 +33,13 @@ struct RequestState {
   int64_t prompt_len = 0;
   SamplingParams sampling;
   TokenCounts counts;
-  std::vector<int32_t> blocked;  // ids that must not be drawn yet (minimum length)
-  int64_t blocked_until = 0;     // positions below this one
-  std::vector<int32_t> drafts;   // proposals for the positions after tokens.back()
-  int draft_steps = 0;           // proposals wanted for the next iteration; 0: none
-  bool failed = false;           // a row of logits held no number; what followed is worthless
+  std::vector<int32_t> blocked;     // ids that must not be drawn yet (minimum length)
+  int64_t blocked_until = 0;        // positions below this one
+  std::vector<int32_t> drafts;      // proposals for the positions after tokens.back()
+  int draft_steps = 0;              // proposals wanted for the next iteration; 0: none
+  std::optional<int> top_logprobs;  // set: log probabilities are kept, and of so many best tokens
+  std::vector<TokenLogprobs> logprobs;  // of the tokens that the latest pass appended
+  bool failed = false;  // a row of logits held no number; what followed is worthless
 };
 
 struct PrefillRows {
@@ -48,6 +51,7 @@ struct PrefillRows {
 struct IterationResult {
   // Tokens appended to requests[i].tokens; for speculation counters: drafted, accepted.
   std::vector<int32_t> new_tokens;
+  std::vector<TokenLogprobs> logprobs;  // of new_tokens, where the request wants them
   int drafted = 0;
   int accepted = 0;
 };
@@ -76,7 +80,9 @@ class Iteration {
   struct Rows;
   void prefill_pass(std::span<const PrefillRows> chunks);
   MlaModel::Output run_target(PassKind kind, Rows& rows, std::span<const int32_t> logit_rows);
-  int32_t draw(RequestState& request, std::span<float> logits);
+  // The token that follows, or what acceptance was told to pretend it is.
+  int32_t draw(RequestState& request, const MatrixView& logits, int64_t row,
+               std::optional<int32_t> pretended = {});
   void accept(RequestState& request, const MatrixView& logits, int64_t first_row,
               IterationResult& result);
 

@@ -21,7 +21,7 @@ EngineOptions tiny_options(const std::string& golden, SpeculativeAlgorithm algor
   options.model_path = golden_path(golden);
   options.dtype = "f32";
   options.threads = 1;
-  options.attention_path = "absorbed";  // in plain_outputs too
+  options.attention_path = "absorbed";   // in plain_outputs too
   options.speculative.adaptive = false;  // counters are to be exact
   options.page_size = page_size;
   options.context_length = 256;
@@ -32,6 +32,8 @@ EngineOptions tiny_options(const std::string& golden, SpeculativeAlgorithm algor
   options.speculative.steps = 7;
   if (algorithm == SpeculativeAlgorithm::kEagle3)
     options.speculative.draft_model_path = golden_path(golden) + "/draft";
+  if (algorithm == SpeculativeAlgorithm::kStandalone)
+    options.speculative.draft_model_path = golden_path(golden);
   return options;
 }
 

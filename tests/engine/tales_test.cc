@@ -46,11 +46,10 @@ TEST(Tales, OutputEqualsPlainDecodeAndDraftsAreAccepted) {
     options.page_size = page_size;
     options.max_total_tokens = 320;
     options.slot_count = options.max_running_requests = 6;
-    options.speculative = {
-        .algorithm = algorithm,
-        .draft_model_path = model_path("tales-eagle3"),
-        .steps = 7,
-        .adaptive = false};
+    options.speculative = {.algorithm = algorithm,
+                           .draft_model_path = model_path("tales-eagle3"),
+                           .steps = 7,
+                           .adaptive = false};
     LoadedModel model(options);
     for (const int steps : {1, 3, 7}) {
       options.speculative.steps = steps;
