@@ -40,7 +40,11 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
                   "auto, safetensors or dummy (random weights)")
       ->capture_default_str();
   command.add_option("--dtype", options.dtype, "bf16 or f32")->capture_default_str();
-  command.add_option("--kv-cache-dtype", options.kv_cache_dtype, "auto, bf16 or f32")
+  command.add_option("--kv-cache-dtype", options.kv_cache_dtype, "auto, bf16, f32 or fp8_e4m3")
+      ->capture_default_str();
+  command
+      .add_option("--kv-cache-scale", options.kv_cache_scale,
+                  "of an fp8_e4m3 cache: a number is its code times this")
       ->capture_default_str();
   command.add_option("--device", options.device, "cpu, or ref (slow float64 oracle)")
       ->capture_default_str();

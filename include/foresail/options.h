@@ -26,7 +26,8 @@ struct ModelOptions {
   std::string model_path;
   std::string load_format = "auto";     // auto: the checkpoint; dummy: random weights
   std::string dtype = "bf16";           // bf16 or f32: weights and matrix inputs
-  std::string kv_cache_dtype = "auto";  // auto: as dtype
+  std::string kv_cache_dtype = "auto";  // auto: as dtype; bf16, f32 or fp8_e4m3
+  double kv_cache_scale = 1.0;          // of an fp8_e4m3 cache: a number is its code times this
   std::string device = "cpu";           // cpu or ref (the slow float64 oracle)
   std::string cpu_isa = "auto";
   // Prefill: auto, absorbed or expanded. Auto is the cheaper form where one request runs alone, and

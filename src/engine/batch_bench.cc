@@ -7,8 +7,8 @@
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "engine/measure_step_costs.h"
+#include "kernels/element.h"
 #include "runtime/random.h"
-#include "tensor/float_formats.h"
 
 namespace foresail {
 namespace {
@@ -81,10 +81,7 @@ void BatchBench::fill_caches() {
       // Unit-scale latents, as after a norm.
       const auto value =
           static_cast<float>(3.4 * random_uniform(options_.seed, i, RandomPurpose::kShuffle) - 1.7);
-      if (cache.dtype == DType::kF32)
-        static_cast<float*>(cache.data)[i] = value;
-      else
-        static_cast<bf16*>(cache.data)[i] = to_bf16(value);
+      store_latent_element(cache, static_cast<std::byte*>(cache.data), i, value);
     }
   }
 }

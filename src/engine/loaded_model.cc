@@ -27,6 +27,22 @@ DType parse_dtype(const std::string& flag, const std::string& name) {
   throw_error(ErrorCode::kUsage, "{} {} is unknown: choose bf16 or f32", flag, name);
 }
 
+CacheFormat parse_cache_format(const ModelOptions& options, DType weights) {
+  const std::string& name = options.kv_cache_dtype;
+  if (name == "auto") return {weights};
+  if (name == "fp8_e4m3" || name == "fp8") {
+    // Written so that NaN is refused too.
+    if (!(options.kv_cache_scale >= 1e-6 && options.kv_cache_scale <= 1e6))
+      throw_error(ErrorCode::kUsage, "--kv-cache-scale {} is out of range: choose 1e-6 to 1e6",
+                  options.kv_cache_scale);
+    return {DType::kF8E4M3, static_cast<float>(options.kv_cache_scale)};
+  }
+  if (name == "f32" || name == "float32") return {DType::kF32};
+  if (name == "bf16" || name == "bfloat16") return {DType::kBF16};
+  throw_error(ErrorCode::kUsage,
+              "--kv-cache-dtype {} is unknown: choose auto, bf16, f32 or fp8_e4m3", name);
+}
+
 std::unique_ptr<KernelSet> create_kernels(const ModelOptions& options, DType dtype,
                                           ThreadPool& threads) {
   if (options.device == "ref") return create_ref_kernels(dtype);
@@ -83,9 +99,7 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress)
   const ModelConfig config = read_model_config(options_.model_path);
   const DType dtype = parse_dtype("--dtype", options_.dtype);
   const AttentionConfig attention = attention_config(options_);
-  const DType cache_dtype = options_.kv_cache_dtype == "auto"
-                                ? dtype
-                                : parse_dtype("--kv-cache-dtype", options_.kv_cache_dtype);
+  const CacheFormat cache_format = parse_cache_format(options_, dtype);
   const bool wants_mtp = options_.speculative.algorithm == SpeculativeAlgorithm::kMtp;
   if (options_.context_length > config.max_positions)
     throw_error(ErrorCode::kUsage, "--context-length {} exceeds the model's {} positions",
@@ -118,9 +132,9 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress)
   if (options_.max_total_tokens == 0) page_count_ = std::max(page_count_, 1 + pages_per_slot_);
   store_ = std::make_unique<LatentStore>(config.layer_count, page_count_, options_.page_size,
                                          static_cast<int>(config.kv_lora_rank),
-                                         static_cast<int>(config.rope_dim), cache_dtype);
+                                         static_cast<int>(config.rope_dim), cache_format);
   planner_ = std::make_unique<PassPlanner>(attention, model_->config());
-  load_drafter(loader, cache_dtype);
+  load_drafter(loader, cache_format);
   source->finish();
   packed_bytes_ = loader.packed_bytes();
   use_drafter(std::move(drafter_));
@@ -134,11 +148,11 @@ void LoadedModel::use_drafter(std::unique_ptr<Drafter> drafter) {
       std::make_unique<Iteration>(*model_, *store_, *planner_, drafter_.get(), iteration_options);
 }
 
-void LoadedModel::load_drafter(WeightLoader& loader, DType cache_dtype) {
+void LoadedModel::load_drafter(WeightLoader& loader, CacheFormat cache_format) {
   const SpeculativeOptions& speculative = options_.speculative;
   const auto make = [&](std::string name, std::unique_ptr<DraftHead> head) {
     drafter_ = std::make_unique<HeadDrafter>(std::move(name), std::move(head), *planner_,
-                                             options_.slot_count, page_count_, cache_dtype);
+                                             options_.slot_count, page_count_, cache_format);
   };
   switch (speculative.algorithm) {
     case SpeculativeAlgorithm::kNone:
@@ -161,6 +175,8 @@ void LoadedModel::load_drafter(WeightLoader& loader, DType cache_dtype) {
       const DraftConfig draft = read_draft_config(speculative.draft_model_path, config());
       const auto source = open_draft_checkpoint(speculative.draft_model_path);
       WeightLoader draft_loader(*source, *kernels_);
+      // Its keys and values are no latents of unit scale.
+      if (!draft.is_mla && cache_format.dtype == DType::kF8E4M3) cache_format = {DType::kBF16};
       make("eagle3", std::make_unique<Eagle3Head>(draft, *model_, draft_loader));
       source->finish();
       return;
@@ -186,8 +202,8 @@ void LoadedModel::load_drafter(WeightLoader& loader, DType cache_dtype) {
           std::make_shared<MlaModel>(draft, draft_loader, *kernels_, model_->context_len());
       source->finish();
       loader.account(draft_loader.packed_bytes());
-      drafter_ = std::make_unique<StandaloneDrafter>(std::move(model), *planner_,
-                                                     options_.slot_count, page_count_, cache_dtype);
+      drafter_ = std::make_unique<StandaloneDrafter>(
+          std::move(model), *planner_, options_.slot_count, page_count_, cache_format);
       return;
     }
   }

@@ -39,7 +39,7 @@ class LoadedModel {
   void use_drafter(std::unique_ptr<Drafter> drafter);
 
  private:
-  void load_drafter(WeightLoader& loader, DType cache_dtype);
+  void load_drafter(WeightLoader& loader, CacheFormat cache_format);
 
   ModelOptions options_;
   MemoryPlan plan_;

@@ -18,6 +18,7 @@ constexpr int64_t kDefaultContext = 8192;
 constexpr int kDefaultContexts = 8;
 
 uint64_t element_bytes(const std::string& dtype) {
+  if (dtype == "fp8_e4m3" || dtype == "fp8") return 1;
   return dtype == "f32" || dtype == "float32" ? 4 : 2;
 }
 

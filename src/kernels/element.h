@@ -17,6 +17,8 @@ inline float load_element(const void* data, DType dtype, int64_t index) {
       return to_float(static_cast<const bf16*>(data)[index]);
     case DType::kF16:
       return to_float(static_cast<const f16*>(data)[index]);
+    case DType::kF8E4M3:
+      return to_float(static_cast<const f8e4m3*>(data)[index]);
     default:
       return static_cast<const float*>(data)[index];
   }
@@ -25,6 +27,8 @@ inline float load_element(const void* data, DType dtype, int64_t index) {
 inline void store_element(void* data, DType dtype, int64_t index, float value) {
   if (dtype == DType::kBF16) {
     static_cast<bf16*>(data)[index] = to_bf16(value);
+  } else if (dtype == DType::kF8E4M3) {
+    static_cast<f8e4m3*>(data)[index] = to_f8e4m3(value);
   } else {
     static_cast<float*>(data)[index] = value;
   }
@@ -48,6 +52,17 @@ inline int64_t cache_row_offset(const LatentCache& cache, const int32_t* page_ta
 inline const std::byte* cache_row(const LatentCache& cache, const int32_t* page_table,
                                   int64_t key) {
   return static_cast<const std::byte*>(cache.data) + cache_row_offset(cache, page_table, key);
+}
+
+// One number of a cache row, and its counterpart.
+inline float load_latent(const LatentCache& cache, const std::byte* row, int64_t index) {
+  const float code = load_element(row, cache.dtype, index);
+  return cache.dtype == DType::kF8E4M3 ? code * cache.scale : code;
+}
+inline void store_latent_element(const LatentCache& cache, std::byte* row, int64_t index,
+                                 float value) {
+  store_element(row, cache.dtype, index,
+                cache.dtype == DType::kF8E4M3 ? value / cache.scale : value);
 }
 
 }  // namespace foresail

@@ -62,14 +62,15 @@ struct RopeTable {
   RopeLayout layout = RopeLayout::kAdjacentPairs;
 };
 
-// The latent cache of one layer, [pages, page_size, c + r]; kF32 or kBF16. A row is the normed
-// latent followed by the rotated shared key.
+// The latent cache of one layer, [pages, page_size, c + r]; kF32, kBF16 or kF8E4M3. A row is the
+// normed latent followed by the rotated shared key.
 struct LatentCache {
   void* data = nullptr;
   DType dtype = DType::kBF16;
   int page_size = 0;   // tokens
   int latent_dim = 0;  // c
   int rope_dim = 0;    // r
+  float scale = 1.0f;  // kF8E4M3: a number is its code times this
 };
 
 // The rows of one request inside a batch. Row i of the request sees the keys

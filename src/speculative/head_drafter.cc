@@ -9,7 +9,7 @@
 namespace foresail {
 
 HeadDrafter::HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, PassPlanner& planner,
-                         int64_t slot_count, int64_t page_count, DType cache_dtype)
+                         int64_t slot_count, int64_t page_count, CacheFormat cache_format)
     : name_(std::move(name)),
       head_(std::move(head)),
       planner_(planner),
@@ -17,7 +17,7 @@ HeadDrafter::HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, Pass
       waiting_(slot_count) {
   for (const CacheShape& shape : head_->cache_shapes()) {
     stores_.emplace_back(1, page_count, planner.config().page_size, shape.latent_dim,
-                         shape.rope_dim, cache_dtype);
+                         shape.rope_dim, cache_format);
     caches_.push_back(stores_.back().layers()[0]);
     slot_caches_.push_back(stores_.back().slot_layers()[0]);
   }

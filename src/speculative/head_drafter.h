@@ -19,7 +19,7 @@ class HeadDrafter : public Drafter {
   // The stores share page ids with the target's, of the planner's page size. `slot_count`: most
   // requests at once.
   HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, PassPlanner& planner,
-              int64_t slot_count, int64_t page_count, DType cache_dtype);
+              int64_t slot_count, int64_t page_count, CacheFormat cache_format);
 
   std::string_view name() const override { return name_; }
   std::vector<int> target_layers() const override { return head_->target_layers(); }

@@ -20,12 +20,13 @@ struct TextRows {
 }  // namespace
 
 StandaloneDrafter::StandaloneDrafter(std::shared_ptr<MlaModel> model, PassPlanner& planner,
-                                     int64_t slot_count, int64_t page_count, DType cache_dtype)
+                                     int64_t slot_count, int64_t page_count,
+                                     CacheFormat cache_format)
     : model_(std::move(model)),
       planner_(planner),
       store_(model_->config().layer_count, page_count, planner.config().page_size,
              static_cast<int>(model_->config().kv_lora_rank),
-             static_cast<int>(model_->config().rope_dim), cache_dtype),
+             static_cast<int>(model_->config().rope_dim), cache_format),
       cached_len_(slot_count) {}
 
 // Only fills the cache: the text up to the bonus token, whose own row begins the draft loop.

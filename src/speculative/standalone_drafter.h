@@ -17,7 +17,7 @@ class StandaloneDrafter : public Drafter {
   // Its store shares page ids with the target's. `slot_count`: most requests at once. The model may
   // be the target itself.
   StandaloneDrafter(std::shared_ptr<MlaModel> model, PassPlanner& planner, int64_t slot_count,
-                    int64_t page_count, DType cache_dtype);
+                    int64_t page_count, CacheFormat cache_format);
 
   std::string_view name() const override { return "standalone"; }
   bool drafts_from_bonus() const override { return true; }

@@ -23,6 +23,7 @@ struct Cache {
     storage_ = std::make_unique<Tensor>(dtype, int64_t{pages} * page_size, width_);
     storage_->fill(std::numeric_limits<float>::quiet_NaN());
     view_ = {storage_->view().data, dtype, page_size, latent, rope};
+    if (dtype == DType::kF8E4M3) view_.scale = 0.5f;
     const std::vector<int> order = shuffled(pages - 1, 99);
     size_t next = 0;
     for (size_t s = 0; s < lengths.size(); ++s) {
@@ -61,7 +62,7 @@ double attention_tolerance(const KernelCase& c) {
 TEST_P(Attention, LatentMatchesOracle) {
   PooledSet set(GetParam());
   for (const Geometry& g : kGeometries)
-    for (const DType cache_dtype : {DType::kF32, DType::kBF16})
+    for (const DType cache_dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3})
       for (const int page_size : {1, 16, 32, 64}) {
         if (g.heads >= 16 && page_size != 64 && page_size != 1) continue;  // time
         const std::vector<int> lengths = {1, page_size, page_size + 1, 0, 150};
@@ -92,7 +93,7 @@ TEST_P(Attention, LatentRowsEqualDecodeRows) {
   const Geometry geometries[] = {{5, 64, 16, 16, 16}, {16, 128, 32, 16, 16}};
   constexpr int kLength = 700;  // several key splits
   for (const Geometry& g : geometries)
-    for (const DType cache_dtype : {DType::kF32, DType::kBF16}) {
+    for (const DType cache_dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
       std::unique_ptr<Tensor> first;
       for (const int page_size : {64, 1, 16}) {
         Cache cache(cache_dtype, page_size, g.latent, g.rope, {kLength});
@@ -267,7 +268,7 @@ TEST_P(Attention, HeadProjectionsMatchOracle) {
 
     // The small geometries also with more keys than are packed at a time.
     const int key_count = g.latent < 100 ? 300 : rows;
-    for (const DType cache_dtype : {DType::kF32, DType::kBF16}) {
+    for (const DType cache_dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
       Cache cache(cache_dtype, 16, g.latent, g.rope, {34 + key_count});
       const SequenceRows sequence = {0, 1, 34 + key_count, cache.table(0)};
       Expanded got(key_count, g), expected(key_count, g);

@@ -9,6 +9,7 @@ FORESAIL_FOR_ALL_SETS(Rows);
 constexpr DType kDtypes[] = {DType::kF32, DType::kBF16};
 
 double rounding(DType out) {
+  if (out == DType::kF8E4M3) return 7e-2;  // one code apart where a value lies between two
   return out == DType::kBF16 ? 8e-3 : 2e-6;
 }
 
@@ -110,11 +111,11 @@ TEST_P(Rows, RotateQueryAndStoreLatent) {
       const Tensor kv = Tensor(DType::kF32, 7, latent + rope_dim, 1).randomize(2);
       const Tensor weight = Tensor(DType::kF32, 1, latent).randomize(3, 0.2f, 1.0f);
       const std::vector<int32_t> slots = {4, 0, 9, -1, 2, 11, -7};
-      for (const DType dtype : kDtypes) {
+      for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
         Tensor got = Tensor(dtype, 12, latent + rope_dim).fill(-3.0f);
         Tensor want = got;
         const auto cache = [&, l = latent, r = rope_dim](Tensor& t) {
-          return LatentCache{t.view().data, dtype, 4, l, r};
+          return LatentCache{t.view().data, dtype, 4, l, r, 0.5f};
         };
         const float* w = static_cast<const float*>(weight.view().data);
         set->store_latent(kv, w, 1e-6f, tables.rope, positions, slots, cache(got));

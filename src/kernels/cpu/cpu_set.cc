@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/f8_rows.h"
 #include "kernels/cpu/isa_select.h"
 #include "kernels/ref/ref_kernels.h"
 
@@ -250,13 +251,17 @@ void CpuKernels::store_latent(const MatrixView& kv, const float* norm_weight, fl
   FORESAIL_CHECK(cache.rope_dim <= kMaxRopeDim, "rope_dim {}", cache.rope_dim);
   const int64_t row_bytes =
       (cache.latent_dim + cache.rope_dim) * static_cast<int64_t>(size_bytes(cache.dtype));
-  for_rows(kv.rows, kv.cols, [&](int64_t t, int) {
+  float* staging = workspace_.get<float>(Scratch::kThread, pool_.thread_count() * kv.cols);
+  for_rows(kv.rows, kv.cols, [&](int64_t t, int thread) {
     const int64_t slot = slots[static_cast<size_t>(t)];
     if (slot < 0) return;
+    std::byte* row = static_cast<std::byte*>(cache.data) + slot * row_bytes;
+    const bool coded = cache.dtype == DType::kF8E4M3;
+    float* staged = staging + thread * kv.cols;
     isa_.store_latent(f32_row(kv, t), norm_weight, eps, cache.latent_dim,
                       rope_at(rope, positions[static_cast<size_t>(t)]),
-                      static_cast<std::byte*>(cache.data) + slot * row_bytes,
-                      cache.dtype == DType::kBF16);
+                      coded ? static_cast<void*>(staged) : row, cache.dtype == DType::kBF16);
+    if (coded) encode_f8_row(staged, cache.scale, row, kv.cols);
   });
 }
 

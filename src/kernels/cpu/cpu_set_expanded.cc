@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/cpu/cpu_set.h"
+#include "kernels/cpu/f8_rows.h"
 #include "kernels/element.h"
 
 namespace foresail {
@@ -29,7 +30,17 @@ void CpuKernels::expand_latent(const SequenceRows& sequence, int64_t key_begin,
     slots[j] = sequence.page_table[key / cache.page_size] * cache.page_size +
                static_cast<int32_t>(key % cache.page_size);
   }
-  const RowsIn latents = {cache.data, cache.latent_dim + cache.rope_dim, slots, bf16_cache};
+  const int64_t width = cache.latent_dim + cache.rope_dim;
+  RowsIn latents = {cache.data, width, slots, bf16_cache};
+  float* decoded = nullptr;
+  if (cache.dtype == DType::kF8E4M3) {
+    decoded = workspace_.get<float>(Scratch::kDecoded, key_count * width);
+    for_rows(key_count, width, [&](int64_t j, int) {
+      decode_f8_row(cache_row(cache, sequence.page_table, key_begin + j), cache.scale,
+                    decoded + j * width, width);
+    });
+    latents = {decoded, width, nullptr, false};
+  }
   GemmArgs epilogue;
   epilogue.out = k_nope.data;
   epilogue.out_stride = k_nope.stride;
@@ -38,8 +49,10 @@ void CpuKernels::expand_latent(const SequenceRows& sequence, int64_t key_begin,
   epilogue.out_stride = value.stride;
   multiply_heads(latents, key_count, w_uv, 0, w_uv[0]->n_out(), epilogue);
   for_rows(key_count, cache.rope_dim, [&](int64_t j, int) {
-    const std::byte* row = cache_row(cache, sequence.page_table, key_begin + j) +
-                           cache.latent_dim * static_cast<int64_t>(size_bytes(cache.dtype));
+    const void* row = decoded != nullptr
+                          ? static_cast<const void*>(decoded + j * width + cache.latent_dim)
+                          : cache_row(cache, sequence.page_table, key_begin + j) +
+                                cache.latent_dim * static_cast<int64_t>(size_bytes(cache.dtype));
     isa_.convert(row, bf16_cache, static_cast<float*>(k_rope.data) + j * k_rope.stride, false, 1.0f,
                  cache.rope_dim);
   });

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/cpu_set.h"
+#include "kernels/cpu/f8_rows.h"
 #include "kernels/element.h"
 
 namespace foresail {
@@ -99,10 +100,14 @@ void CpuKernels::latent_attention(const MatrixView& q, int head_count, float sof
   const bool bf16_cache = cache.dtype == DType::kBF16;
   // Cache rows serve as they are if the products take their type and whole steps cover them.
   const bool ready = ops.pairs ? bf16_cache && shape.key_dim % 2 == 0 : !bf16_cache;
+  // Codes of a split are decoded to f32 rows first.
+  const bool coded = cache.dtype == DType::kF8E4M3;
   const int64_t row_bytes = shape.key_dim * static_cast<int64_t>(size_bytes(cache.dtype));
-  std::byte* thread_scratch = workspace_.get<std::byte>(
-      Scratch::kThread,
-      pool_.thread_count() * (shape.scratch_bytes + kSplitKeys * int64_t{sizeof(void*)}));
+  const int64_t decoded_bytes = coded ? kSplitKeys * padded(shape.key_dim, kLanes) * 4 : 0;
+  const int64_t scratch_bytes =
+      decoded_bytes + kSplitKeys * int64_t{sizeof(void*)} + shape.scratch_bytes;
+  std::byte* thread_scratch =
+      workspace_.get<std::byte>(Scratch::kThread, pool_.thread_count() * scratch_bytes);
 
   const auto pack_group = [&](const LaneGroup& group, std::byte* queries) {
     const SequenceRows& seq = sequences[static_cast<size_t>(group.sequence)];
@@ -121,8 +126,8 @@ void CpuKernels::latent_attention(const MatrixView& q, int head_count, float sof
     int32_t visible[kMaxGroupLanes] = {};
     for (int i = 0; i < group.lane_count; ++i)
       visible[i] = visible_keys(seq, (group.lane_begin + i) / head_count);
-    std::byte* scratch =
-        thread_scratch + thread * (shape.scratch_bytes + kSplitKeys * int64_t{sizeof(void*)});
+    float* decoded = reinterpret_cast<float*>(thread_scratch + thread * scratch_bytes);
+    std::byte* scratch = thread_scratch + thread * scratch_bytes + decoded_bytes;
     const void** rows = reinterpret_cast<const void**>(scratch);
     AttentionArgs args;
     args.key_begin = split * kSplitKeys;
@@ -131,7 +136,14 @@ void CpuKernels::latent_attention(const MatrixView& q, int head_count, float sof
       const std::byte* row = cache_row(cache, seq.page_table, key);
       const int64_t run =
           std::min<int64_t>(cache.page_size - key % cache.page_size, args.key_end - key);
-      for (int64_t i = 0; i < run; ++i) rows[key - args.key_begin + i] = row + i * row_bytes;
+      for (int64_t i = 0; i < run; ++i) {
+        const void*& at = rows[key - args.key_begin + i];
+        at = row + i * row_bytes;
+        if (!coded) continue;
+        float* values = decoded + (key - args.key_begin + i) * padded(shape.key_dim, kLanes);
+        decode_f8_row(at, cache.scale, values, shape.key_dim);
+        at = values;
+      }
       key += run;
     }
     args.queries = queries;

@@ -21,6 +21,7 @@ enum class Scratch {
   kExpertActive,
   kRoute,
   kSlots,
+  kDecoded,
   kGroups,
   kQueries,
   kKeys,

@@ -161,15 +161,17 @@ class RefKernels final : public KernelSet {
     for (int64_t t = 0; t < kv.rows; ++t) {
       const int64_t slot = slots[static_cast<size_t>(t)];
       if (slot < 0) continue;
+      std::byte* row = static_cast<std::byte*>(cache.data) +
+                       slot * width * static_cast<int64_t>(size_bytes(cache.dtype));
       const double factor = inverse_rms(kv, t, c, eps);
       for (int i = 0; i < c; ++i)
-        store_element(cache.data, cache.dtype, slot * width + i,
-                      static_cast<float>(load_element(kv, t, i) * factor * norm_weight[i]));
+        store_latent_element(cache, row, i,
+                             static_cast<float>(load_element(kv, t, i) * factor * norm_weight[i]));
       for (int i = 0; i < cache.rope_dim; ++i)
         key[static_cast<size_t>(i)] = load_element(kv, t, c + i);
       rotate(key.data(), rope, positions[static_cast<size_t>(t)]);
       for (int i = 0; i < cache.rope_dim; ++i)
-        store_element(cache.data, cache.dtype, slot * width + c + i, key[static_cast<size_t>(i)]);
+        store_latent_element(cache, row, c + i, key[static_cast<size_t>(i)]);
     }
   }
 
@@ -209,7 +211,7 @@ class RefKernels final : public KernelSet {
             double s = 0.0;
             for (int d = 0; d < width; ++d)
               s += static_cast<double>(load_element(q, row, h * width + d)) *
-                   load_element(key, cache.dtype, d);
+                   load_latent(cache, key, d);
             scores.push_back(s * softmax_scale);
           }
           softmax(scores);
@@ -218,7 +220,7 @@ class RefKernels final : public KernelSet {
             const std::byte* key = cache_row(cache, seq.page_table, j);
             for (int d = 0; d < c; ++d)
               sum[static_cast<size_t>(d)] +=
-                  scores[static_cast<size_t>(j)] * load_element(key, cache.dtype, d);
+                  scores[static_cast<size_t>(j)] * load_latent(cache, key, d);
           }
           for (int d = 0; d < c; ++d)
             store_element(out, row, h * c + d, static_cast<float>(sum[static_cast<size_t>(d)]));
@@ -247,7 +249,7 @@ class RefKernels final : public KernelSet {
                              int64_t j, int64_t head) {
       for (int64_t o = 0; o < w.n_out(); ++o)
         store_element(to, j, head * w.n_out() + o, static_cast<float>(dot(w, o, [&](int64_t i) {
-                        return load_element(latent, cache.dtype, i);
+                        return load_latent(cache, latent, i);
                       })));
     };
     for (int64_t j = 0; j < k_rope.rows; ++j) {
@@ -257,7 +259,7 @@ class RefKernels final : public KernelSet {
         project(latent, ref(w_uv[h]), value, j, static_cast<int64_t>(h));
       }
       for (int i = 0; i < cache.rope_dim; ++i)
-        store_element(k_rope, j, i, load_element(latent, cache.dtype, cache.latent_dim + i));
+        store_element(k_rope, j, i, load_latent(cache, latent, cache.latent_dim + i));
     }
   }
 
