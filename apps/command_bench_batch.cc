@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "apps/bench_batch.h"
+#include "apps/bench_commands.h"
 #include "apps/model_flags.h"
 #include "apps/sha256.h"
 #include "base/checked_math.h"
@@ -14,6 +14,12 @@
 
 namespace foresail {
 namespace {
+
+struct BatchBenchFlags {
+  ModelFlags model;
+  BatchBenchOptions bench;
+  bool json = false;
+};
 
 // Two-sided 95 % quantiles of Student's t for 1 ... 10 degrees of freedom; beyond, of the normal.
 double t_quantile(size_t degrees) {
@@ -280,7 +286,7 @@ void bench_depth(BatchBenchFlags& flags, const std::vector<int32_t>& batch_sizes
 
 }  // namespace
 
-void add_bench_depth_command(CLI::App& bench) {
+void add_bench_depth(CLI::App& bench) {
   CLI::App* command =
       bench.add_subcommand("depth", "Adaptive speculation depth beside every fixed depth");
   auto flags = std::make_shared<BatchBenchFlags>();
@@ -297,7 +303,7 @@ void add_bench_depth_command(CLI::App& bench) {
   command->callback([flags, batch_sizes, rounds] { bench_depth(*flags, *batch_sizes, *rounds); });
 }
 
-void add_bench_batch_command(CLI::App& bench) {
+void add_bench_batch(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand(
       "batch", "Serve one batch in process: TTFT, TPOT, accept length, metadata per iteration");
   auto flags = std::make_shared<BatchBenchFlags>();
@@ -311,7 +317,7 @@ void add_bench_batch_command(CLI::App& bench) {
   command->callback([flags, runs] { bench_batch(*flags, *runs); });
 }
 
-void add_bench_ab_command(CLI::App& bench) {
+void add_bench_ab(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand(
       "ab", "What leaving out unread metadata is worth: the same run with and without it");
   auto flags = std::make_shared<BatchBenchFlags>();

@@ -2,31 +2,115 @@
 
 #include <fmt/format.h>
 
-#include <set>
+#include <algorithm>
 #include <string>
+#include <type_traits>
+#include <unordered_set>
 #include <vector>
 
 namespace foresail {
 namespace {
 
-// Depth is checked on the raw text first: the parser recurses nowhere, but destructors of nested
-// values do, and a million brackets must not reach them.
-bool deeper_than(std::string_view text, int max_depth) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-      continue;
-    }
-    if (c == '"') in_string = true;
-    if ((c == '[' || c == '{') && ++depth > max_depth) return true;
-    if (c == ']' || c == '}') --depth;
-  }
-  return false;
+// Some bytes of the text, as they may stand in a one-line message.
+std::string shown(std::string_view text, size_t max_bytes) {
+  return Json(text.substr(0, max_bytes)).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
+
+// `position`: bytes that the parser had read when it stopped, the last of them the offending one.
+std::string syntax_message(std::string_view text, size_t position) {
+  if (position > text.size())
+    return text.empty() ? "JSON is empty" : "JSON ends before its value is complete";
+  const size_t at = position == 0 ? 0 : position - 1;
+  const std::string_view before = text.substr(0, at);
+  const size_t line_begin = before.rfind('\n') + 1;  // npos + 1 == 0
+  return fmt::format("JSON does not parse at line {}, column {}, near {}",
+                     1 + std::count(before.begin(), before.end(), '\n'), at - line_begin + 1,
+                     shown(text.substr(at), 20));
+}
+
+// Builds the value as the parser reads it, and stops it at the first fault. Linear in the text.
+template <typename Value>
+class Builder {
+ public:
+  Builder(std::string_view text, int max_depth) : text_(text), max_depth_(max_depth) {}
+
+  bool null() { return add(nullptr); }
+  bool boolean(bool value) { return add(value); }
+  bool number_integer(int64_t value) { return add(value); }
+  bool number_unsigned(uint64_t value) { return add(value); }
+  bool number_float(double value, const std::string&) { return add(value); }
+  bool string(std::string& value) { return add(std::move(value)); }
+  bool binary(typename Value::binary_t&) { return false; }  // not in JSON text
+  bool start_object(size_t) { return open(Value::value_t::object); }
+  bool start_array(size_t) { return open(Value::value_t::array); }
+  bool end_object() {
+    if constexpr (kKeepsOrder) keys_.pop_back();
+    return close();
+  }
+  bool end_array() { return close(); }
+
+  bool key(std::string& name) {
+    auto& object = open_.back()->template get_ref<typename Value::object_t&>();
+    bool is_new;
+    if constexpr (kKeepsOrder) {  // a vector of pairs, which would be searched for every key
+      is_new = keys_.back().insert(name).second;
+      if (is_new) member_ = &object.emplace_back(std::move(name), nullptr).second;
+    } else {
+      const auto [member, inserted] = object.try_emplace(std::move(name), nullptr);
+      member_ = &member->second;
+      is_new = inserted;
+      if (!is_new) name = member->first;
+    }
+    return is_new || fail("JSON repeats the key " + shown(name, 100));
+  }
+
+  template <typename Exception>
+  bool parse_error(size_t position, const std::string&, const Exception&) {
+    return fail(syntax_message(text_, position));
+  }
+
+  const std::string& fault() const { return fault_; }
+  Value take() { return std::move(root_); }
+
+ private:
+  static constexpr bool kKeepsOrder = std::is_same_v<Value, OrderedJson>;
+
+  template <typename Item>
+  Value* place(Item&& item) {
+    if (open_.empty()) return &(root_ = Value(std::forward<Item>(item)));
+    if (!open_.back()->is_array()) return &(*member_ = Value(std::forward<Item>(item)));
+    return &open_.back()->emplace_back(std::forward<Item>(item));
+  }
+  template <typename Item>
+  bool add(Item&& item) {
+    place(std::forward<Item>(item));
+    return true;
+  }
+  bool open(typename Value::value_t kind) {
+    if (open_.size() >= static_cast<size_t>(max_depth_))
+      return fail(fmt::format("JSON is nested deeper than {} levels", max_depth_));
+    open_.push_back(place(kind));
+    if constexpr (kKeepsOrder)
+      if (kind == Value::value_t::object) keys_.emplace_back();
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+  bool fail(std::string message) {
+    fault_ = std::move(message);
+    return false;
+  }
+
+  std::string_view text_;
+  int max_depth_;
+  Value root_;
+  std::vector<Value*> open_;                           // containers around the next value
+  std::vector<std::unordered_set<std::string>> keys_;  // of the open objects, if ordered
+  Value* member_ = nullptr;                            // of the innermost object
+  std::string fault_;
+};
 
 template <typename Value>
 Result<Value> parse(std::string_view text, const JsonLimits& limits) {
@@ -35,33 +119,9 @@ Result<Value> parse(std::string_view text, const JsonLimits& limits) {
         fmt::format("JSON of {} bytes exceeds the limit of {}", text.size(), limits.max_bytes));
   if (text.starts_with("\xEF\xBB\xBF"))
     return input_error("JSON starts with a byte order mark: remove it");
-  if (deeper_than(text, limits.max_depth))
-    return input_error(fmt::format("JSON is nested deeper than {} levels", limits.max_depth));
-
-  std::vector<std::set<std::string>> keys;
-  std::string duplicate;
-  using Event = typename Value::parse_event_t;
-  const auto watch_keys = [&](int, Event event, Value& parsed) {
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end && !keys.empty()) keys.pop_back();
-    if (event == Event::key && duplicate.empty()) {
-      const auto& key = parsed.template get_ref<const std::string&>();
-      if (!keys.back().insert(key).second) duplicate = key;
-    }
-    return true;
-  };
-  try {
-    Value value = Value::parse(text.begin(), text.end(), watch_keys);
-    if (!duplicate.empty()) {
-      const std::string shown =
-          Json(duplicate.substr(0, 100)).dump(-1, ' ', true, Json::error_handler_t::replace);
-      return input_error(fmt::format("JSON repeats the key {}", shown));
-    }
-    return value;
-  } catch (const std::exception& error) {
-    return input_error(
-        fmt::format("JSON does not parse: {}", std::string(error.what()).substr(0, 300)));
-  }
+  Builder<Value> builder(text, limits.max_depth);
+  if (!Value::sax_parse(text.begin(), text.end(), &builder)) return input_error(builder.fault());
+  return builder.take();
 }
 
 }  // namespace

@@ -56,4 +56,8 @@ double probe_flops_per_s(ThreadPool& pool, const std::string& isa_name, bool bf1
   return best;
 }
 
+Floors probe_floors(ThreadPool& pool, const std::string& isa, bool bf16) {
+  return {probe_read_bandwidth(pool).bytes_per_s, probe_flops_per_s(pool, isa, bf16)};
+}
+
 }  // namespace foresail

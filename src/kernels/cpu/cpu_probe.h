@@ -22,4 +22,10 @@ ReadProbe probe_read_bandwidth(ThreadPool& pool, int passes = 5,
 // multiply-add is two). bf16: vdpbf16ps where `isa` has it, otherwise as f32.
 double probe_flops_per_s(ThreadPool& pool, const std::string& isa, bool bf16, int passes = 2000);
 
+// What a time is judged by: bytes over the one, operations over the other.
+struct Floors {
+  double bytes_per_s = 0.0, operations_per_s = 0.0;
+};
+Floors probe_floors(ThreadPool& pool, const std::string& isa, bool bf16);
+
 }  // namespace foresail

@@ -44,6 +44,40 @@ TEST(Json, RefusesWhatCostsOrConfuses) {
   EXPECT_FALSE(parse_json("[1,2]", {.max_bytes = 3}).has_value());
 }
 
+std::string json_fault(std::string_view text) {
+  const Result<Json> value = parse_json(text);
+  const Result<OrderedJson> ordered = parse_ordered_json(text);
+  if (value || ordered) return "parsed";
+  EXPECT_EQ(value.error().message, ordered.error().message);
+  return value.error().message;
+}
+
+TEST(Json, SaysWhereItDoesNotParse) {
+  EXPECT_EQ(json_fault(""), "JSON is empty");
+  EXPECT_EQ(json_fault(R"({"a": [1, 2)"), "JSON ends before its value is complete");
+  EXPECT_EQ(json_fault("{\n  \"a\": 1,\n}"), "JSON does not parse at line 3, column 1, near \"}\"");
+  EXPECT_EQ(json_fault("[1] [2]"), "JSON does not parse at line 1, column 5, near \"[2]\"");
+  EXPECT_EQ(json_fault("{'a': 1}"), "JSON does not parse at line 1, column 2, near \"'a': 1}\"");
+  EXPECT_EQ(json_fault(R"({"a": {"b": 1, "c": 2, "b": 3}})"), R"(JSON repeats the key "b")");
+  EXPECT_EQ(json_fault(std::string(70, '[')), "JSON is nested deeper than 64 levels");
+}
+
+TEST(Json, OrderedKeepsOrderAndValues) {
+  constexpr const char* kText =
+      R"({"z":null,"a":[true,-1,18446744073709551615,1.5,"x",{"y":{}},[]],"m":{"k":"v"}})";
+  EXPECT_EQ(parse_ordered_json(kText)->dump(), kText);
+  EXPECT_EQ(*parse_json(kText), Json::parse(kText));
+  EXPECT_EQ(*parse_json("7"), 7);
+}
+
+// Keys of one object were once compared with each other.
+TEST(Json, OrderedObjectOfManyKeysIsLinear) {
+  std::string text = "{";
+  for (int i = 0; i < 200'000; ++i) text += "\"" + std::to_string(i) + "\":0,";
+  text.back() = '}';
+  EXPECT_EQ(parse_ordered_json(text)->size(), 200'000u);
+}
+
 TEST(Utf8, DecodesAndReplaces) {
   EXPECT_TRUE(is_valid_utf8("aé一😀"));
   EXPECT_FALSE(is_valid_utf8("\xED\xA0\x80"));  // a surrogate

@@ -1,0 +1,14 @@
+// The commands under `foresail bench`.
+#pragma once
+
+#include "apps/command.h"
+
+namespace foresail {
+
+void add_bench_kernels(CLI::App& bench);
+void add_bench_latency(CLI::App& bench);
+void add_bench_batch(CLI::App& bench);
+void add_bench_depth(CLI::App& bench);
+void add_bench_ab(CLI::App& bench);
+
+}  // namespace foresail

@@ -1,0 +1,111 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "apps/bench_commands.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "bench/kernel_bench.h"
+
+namespace foresail {
+namespace {
+
+struct KernelFlags {
+  KernelBenchOptions options;
+  std::string filter, dtype = "bf16", clock = "wall";
+  bool json = false;
+};
+
+void print_row(const KernelCase& kernel_case, const KernelTime& time, const Floors& floors,
+               bool json) {
+  const double bytes_per_s = kernel_case.bytes / time.fastest_s;
+  const double operations_per_s = kernel_case.operations / time.fastest_s;
+  if (json) {
+    fmt::print("{}\n",
+               Json{{"op", kernel_case.op},
+                    {"shape", kernel_case.shape},
+                    {"fastest_us", time.fastest_s * 1e6},
+                    {"median_us", time.median_s * 1e6},
+                    {"runs", time.runs},
+                    {"bytes", kernel_case.bytes},
+                    {"operations", kernel_case.operations},
+                    {"bytes_per_s", bytes_per_s},
+                    {"operations_per_s", operations_per_s},
+                    {"share_of_read_probe", bytes_per_s / floors.bytes_per_s},
+                    {"share_of_arithmetic_probe", operations_per_s / floors.operations_per_s}}
+                   .dump());
+  } else {
+    fmt::print("{:<19}{:<34}{:>11.1f}{:>11.1f}{:>8.1f}{:>6.0f} %{:>9.1f}{:>6.0f} %\n",
+               kernel_case.op, kernel_case.shape, time.fastest_s * 1e6, time.median_s * 1e6,
+               bytes_per_s / 1e9, 100 * bytes_per_s / floors.bytes_per_s, operations_per_s / 1e9,
+               100 * operations_per_s / floors.operations_per_s);
+  }
+  std::fflush(stdout);
+}
+
+void print_probe(const KernelBench& bench, const KernelFlags& flags, const Floors& before,
+                 const Floors& after) {
+  if (flags.json)
+    fmt::print("{}\n", Json{{"kind", "probe"},
+                            {"threads", bench.threads()},
+                            {"kernels", bench.kernels()},
+                            {"clock", flags.clock},
+                            {"read_bytes_per_s", {before.bytes_per_s, after.bytes_per_s}},
+                            {"operations_per_s", {before.operations_per_s, after.operations_per_s}}}
+                           .dump());
+  else
+    fmt::print(
+        "probes, {} threads: read {:.1f} GB/s before and {:.1f} after, arithmetic {:.0f} and "
+        "{:.0f} "
+        "GFLOP/s; kernels {}. Rates and shares are of the fastest run.\n",
+        bench.threads(), before.bytes_per_s / 1e9, after.bytes_per_s / 1e9,
+        before.operations_per_s / 1e9, after.operations_per_s / 1e9, bench.kernels());
+}
+
+void bench_kernels(KernelFlags& flags) {
+  flags.options.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
+  flags.options.processor_time = flags.clock == "cpu";
+  std::vector<KernelCase> cases = kernel_cases(flags.options.dtype);
+  std::erase_if(cases, [&](const KernelCase& kernel_case) {
+    return (kernel_case.op + " " + kernel_case.shape).find(flags.filter) == std::string::npos;
+  });
+  if (cases.empty())
+    throw_error(ErrorCode::kUsage,
+                "--filter {} matches no row: without it the table names every row", flags.filter);
+  KernelBench bench(flags.options);
+  const Floors before = bench.probe();
+  if (!flags.json)
+    fmt::print("{:<19}{:<34}{:>11}{:>11}{:>8}{:>8}{:>9}{:>8}\n", "op", "shape", "fastest us",
+               "median us", "GB/s", "of read", "GFLOP/s", "of peak");
+  for (const KernelCase& kernel_case : cases)
+    print_row(kernel_case, bench.time(kernel_case), before, flags.json);
+  print_probe(bench, flags, before, bench.probe());
+}
+
+}  // namespace
+
+void add_bench_kernels(CLI::App& bench) {
+  auto flags = std::make_shared<KernelFlags>();
+  CLI::App* command = bench.add_subcommand(
+      "kernels", "Time every CPU operation in shapes of mla-mid; needs no model");
+  command->add_option("--filter", flags->filter, "only rows whose op and shape contain this text");
+  command->add_option("--threads", flags->options.threads, "threads; 0: all cores")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
+  command->add_option("--dtype", flags->dtype, "bf16 or f32")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"bf16", "f32"}));
+  command
+      ->add_option("--cpu-isa", flags->options.isa,
+                   "auto, or one of the sets that `foresail env` lists")
+      ->capture_default_str();
+  command
+      ->add_option("--clock", flags->clock,
+                   "wall, or cpu: processor time, for --threads 1 on a busy machine")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"wall", "cpu"}));
+  command->add_flag("--json", flags->json, "print JSON lines");
+  command->callback([flags] { bench_kernels(*flags); });
+}
+
+}  // namespace foresail

@@ -1,0 +1,127 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "apps/bench_commands.h"
+#include "apps/model_flags.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "engine/latency_bench.h"
+#include "kernels/cpu/cpu_probe.h"
+
+namespace foresail {
+namespace {
+
+struct BenchFlags {
+  ModelFlags model;
+  std::vector<int64_t> prefill{512}, depths{512}, widths{1, 2, 4, 8};
+  int runs = 9;
+  bool json = false;
+};
+
+void print_row(const PassTime& time, const char* kind, double relative, const Floors& floors,
+               bool json) {
+  const double byte_share = time.bytes / time.median_s / floors.bytes_per_s;
+  const double operation_share = time.operations / time.median_s / floors.operations_per_s;
+  if (json) {
+    fmt::print("{}\n", Json{{"kind", kind},
+                            {"rows", time.rows},
+                            {"depth", time.depth},
+                            {"median_ms", time.median_s * 1e3},
+                            {"fastest_ms", time.fastest_s * 1e3},
+                            {"runs", time.runs},
+                            {"tokens_per_s", static_cast<double>(time.rows) / time.median_s},
+                            {"bytes", time.bytes},
+                            {"operations", time.operations},
+                            {"share_of_read_probe", byte_share},
+                            {"share_of_arithmetic_probe", operation_share},
+                            {"relative_to_one_row", relative}}
+                           .dump());
+    return;
+  }
+  fmt::print("{:<8} {:>6} {:>7} {:>10.2f} {:>10.2f} {:>9.1f} {:>8.0f} % {:>8.0f} % {:>9}\n", kind,
+             time.rows, time.depth, time.median_s * 1e3, time.fastest_s * 1e3,
+             static_cast<double>(time.rows) / time.median_s, 100 * byte_share,
+             100 * operation_share, relative > 0 ? fmt::format("{:.2f}x", relative) : "");
+}
+
+void bench_latency(BenchFlags& flags) {
+  int64_t longest = 0;
+  for (const int64_t length : flags.prefill) longest = std::max(longest, length);
+  for (const int64_t depth : flags.depths)
+    longest =
+        std::max(longest, depth + *std::max_element(flags.widths.begin(), flags.widths.end()));
+  flags.model.options.context_length = std::max(flags.model.options.context_length, longest);
+  const auto model = load_model(flags.model);
+  const int threads = flags.model.options.threads > 0
+                          ? flags.model.options.threads
+                          : static_cast<int>(std::thread::hardware_concurrency());
+  ThreadPool pool(threads);
+  const std::string isa(model->kernels().name());
+  const bool bf16 = model->kernels().act_dtype() == DType::kBF16;
+  const auto probe = [&] { return probe_floors(pool, flags.model.options.cpu_isa, bf16); };
+  const Floors before = probe();
+  LatencyBench bench(*model, 1);
+  if (!flags.json)
+    fmt::print("{:<8} {:>6} {:>7} {:>10} {:>10} {:>9} {:>10} {:>10} {:>9}\n", "pass", "rows",
+               "depth", "median ms", "fastest ms", "tok/s", "of bytes", "of ops", "vs 1 row");
+  for (const int64_t length : flags.prefill)
+    print_row(bench.time_pass(length, 0, true, std::max(1, length > 1024 ? 2 : flags.runs / 3)),
+              "prefill", 0, before, flags.json);
+  for (const int64_t depth : flags.depths) {
+    if (depth > 0) bench.time_pass(depth, 0, true, 1);
+    double one_row_s = 0.0;
+    for (const int64_t width : flags.widths) {
+      const PassTime time = bench.time_pass(width, depth, false, flags.runs * 3);
+      if (width == 1) one_row_s = time.median_s;
+      print_row(time, width == 1 ? "decode" : "verify",
+                one_row_s > 0 ? time.median_s / one_row_s : 0.0, before, flags.json);
+    }
+  }
+  const Floors after = probe();
+  if (!flags.json)
+    fmt::print(
+        "probes, {} threads: read {:.1f} GB/s before and {:.1f} after, arithmetic {:.0f} and "
+        "{:.0f} GFLOP/s; kernels {}\n"
+        "of bytes: bytes a pass must read (each distinct expert once, uniform routing) over its "
+        "time and the read probe; of ops: likewise for operations\n",
+        threads, before.bytes_per_s / 1e9, after.bytes_per_s / 1e9, before.operations_per_s / 1e9,
+        after.operations_per_s / 1e9, isa);
+  else
+    fmt::print("{}\n", Json{{"kind", "probe"},
+                            {"threads", threads},
+                            {"kernels", isa},
+                            {"read_bytes_per_s", {before.bytes_per_s, after.bytes_per_s}},
+                            {"operations_per_s", {before.operations_per_s, after.operations_per_s}}}
+                           .dump());
+}
+
+}  // namespace
+
+void add_bench_latency(CLI::App& bench) {
+  auto flags = std::make_shared<BenchFlags>();
+  CLI::App* command =
+      bench.add_subcommand("latency", "Time prefill, decode and verify passes of one request");
+  add_model_flags(*command, flags->model, false);
+  command->add_option("--prefill", flags->prefill, "prompt lengths, comma separated")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 24));
+  command
+      ->add_option("--depth", flags->depths, "cached tokens before a decode pass, comma separated")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 24));
+  command->add_option("--width", flags->widths, "rows of a decode or verify pass, comma separated")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 128));
+  command->add_option("--runs", flags->runs, "timed runs per row")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command->add_flag("--json", flags->json, "print JSON lines");
+  command->callback([flags] { bench_latency(*flags); });
+}
+
+}  // namespace foresail

@@ -1,0 +1,50 @@
+// `foresail bench kernels` leaves no operation out.
+#include "bench/kernel_cases.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace foresail {
+namespace {
+
+std::set<std::string> operations_of_the_set() {
+  std::ifstream header(FORESAIL_SOURCE_DIR "/src/kernels/kernel_set.h");
+  const std::string marker = "  virtual void ";
+  std::set<std::string> names;
+  for (std::string line; std::getline(header, line);)
+    if (line.starts_with(marker))
+      names.insert(line.substr(marker.size(), line.find('(') - marker.size()));
+  return names;
+}
+
+TEST(KernelCases, NameEveryOperation) {
+  std::set<std::string> names;
+  for (const KernelCase& kernel_case : kernel_cases(DType::kBF16)) {
+    names.insert(kernel_case.op);
+    EXPECT_GT(kernel_case.bytes, 0.0) << kernel_case.op;
+    EXPECT_GE(kernel_case.calls, 1) << kernel_case.op;
+  }
+  EXPECT_GT(names.size(), 10u);
+  EXPECT_EQ(names, operations_of_the_set());
+}
+
+TEST(KernelCases, SmallOnesRun) {
+  ThreadPool pool(2);
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    const auto set = create_cpu_kernels({dtype, "auto", &pool});
+    int ran = 0;
+    for (const KernelCase& kernel_case : kernel_cases(dtype)) {
+      if (kernel_case.calls > 1 || kernel_case.bytes > 1e5) continue;
+      kernel_case.prepare (*set)();
+      ++ran;
+    }
+    EXPECT_GT(ran, 5);
+  }
+}
+
+}  // namespace
+}  // namespace foresail
