@@ -23,11 +23,13 @@ std::vector<std::string> default_names(const std::string& model_path) {
   return names;
 }
 
-std::unique_ptr<ChatTemplate> find_chat_template(const std::string& model_path) {
+// Null, and said so, where there is none that can be used: many base models have none.
+std::unique_ptr<ChatTemplate> find_chat_template(const std::string& model_path, const Log& log) {
   try {
     return std::make_unique<ChatTemplate>(ChatTemplate::load(model_path));
-  } catch (const Error&) {
-    return nullptr;  // many base models have none
+  } catch (const Error& error) {
+    log.write("no_chat", {{"reason", error.what()}});
+    return nullptr;
   }
 }
 
@@ -97,7 +99,7 @@ void Server::Parts::load() {
   model.names = options.names.empty() ? default_names(wanted.model_path) : options.names;
   model.lax_names = options.lax_names;
   model.tokenizer = engine->tokenizer();
-  if (model.tokenizer != nullptr) model.chat_template = find_chat_template(wanted.model_path);
+  if (model.tokenizer != nullptr) model.chat_template = find_chat_template(wanted.model_path, log);
   model.vocab_size = read_model_config(wanted.model_path).vocab_size;
   model.max_total_len = engine->max_total_len();
   if (options.model_sampling_defaults) model.defaults = read_sampling_defaults(wanted.model_path);
