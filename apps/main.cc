@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kExamples =
     "examples:\n"
     "  foresail run models/tales -p \"Once upon a time\"\n"
+    "  foresail serve models/tales --speculative-algorithm MTP\n"
     "  foresail inspect models/tales\n"
     "  foresail make-model /tmp/tiny --preset tiny-mla\n";
 
@@ -71,6 +72,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", version_line());
   add_run_command(app);
   add_chat_command(app);
+  add_serve_command(app);
   add_generate_command(app);
   add_eval_command(app);
   add_inspect_command(app);

@@ -101,7 +101,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
                      "output is not the model's)");
 }
 
-std::unique_ptr<LoadedModel> load_model(ModelFlags& flags) {
+void resolve_speculation(ModelFlags& flags) {
   flags.options.speculative.algorithm = parse_speculative_algorithm(flags.speculative_algorithm);
   if (flags.simulate_accept_length != 0) {
     // Written so that NaN is refused too.
@@ -111,6 +111,10 @@ std::unique_ptr<LoadedModel> load_model(ModelFlags& flags) {
                   flags.simulate_accept_length);
     flags.options.speculative.simulate_accept_length = flags.simulate_accept_length;
   }
+}
+
+std::unique_ptr<LoadedModel> load_model(ModelFlags& flags) {
+  resolve_speculation(flags);
   const auto start = std::chrono::steady_clock::now();
   auto model = std::make_unique<LoadedModel>(flags.options, progress_bar());
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;

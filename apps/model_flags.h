@@ -21,6 +21,8 @@ struct ModelFlags {
 // Adds MODEL and the loading flags. `speculative`: also the --speculative-* flags.
 void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative);
 
+// Sets the parts of `options` that flags hold as text. Throws Error{kUsage}.
+void resolve_speculation(ModelFlags& flags);
 // Loads with a progress bar on a terminal, and says what was chosen (kernels, threads, memory).
 std::unique_ptr<LoadedModel> load_model(ModelFlags& flags);
 

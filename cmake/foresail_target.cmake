@@ -22,10 +22,12 @@ if(FORESAIL_SANITIZE)
 endif()
 target_include_directories(foresail_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
 
-# foresail_part(base DEPENDS tensor ...): one static library per folder of src/, every .cc in it.
+# foresail_part(base DEPENDS tensor ...): one static library per folder of src/, every .cc in it and
+# in the SUBFOLDERS that are named.
 function(foresail_part name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;LINK" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS *.cc)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LINK;SUBFOLDERS" ${ARGN})
+  list(TRANSFORM ARG_SUBFOLDERS APPEND "/*.cc" OUTPUT_VARIABLE globs)
+  file(GLOB sources CONFIGURE_DEPENDS *.cc ${globs})
   if(NOT sources)
     return()
   endif()

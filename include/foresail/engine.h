@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <variant>
@@ -36,6 +37,12 @@ class Stream {
   // Does not wait (waits at most so long): empty when there is nothing yet.
   std::optional<Event> try_next();
   std::optional<Event> next_within(std::chrono::milliseconds timeout);
+  // For readers that must not wait: `wake` runs whenever an event has come, and at once if there
+  // are some already. It runs under the stream's lock, on the engine thread or on the caller's, so
+  // it returns quickly, does not throw and leaves the stream alone; it hands the news on (to an
+  // executor, an event loop) and the reader takes events with try_next(). Replaces the hook before
+  // it. Never runs once the stream is gone.
+  void on_event(std::function<void()> wake);
   // The last event has been taken.
   bool ended() const;
   // The request ends as soon as it can; the last event says kAborted unless it had ended before.

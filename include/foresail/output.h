@@ -48,9 +48,10 @@ struct GenerationStats {
   int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
   int64_t output_tokens = 0;
   FinishReason finish = FinishReason::kLength;
-  double ttft_s = 0.0;     // from submission to the first token
-  double prefill_s = 0.0;  // from admission to the first token
-  double decode_s = 0.0;   // after the first token
+  std::string matched_stop;  // the stop string that ended it
+  double ttft_s = 0.0;       // from submission to the first token
+  double prefill_s = 0.0;    // from admission to the first token
+  double decode_s = 0.0;     // after the first token
   int64_t verify_passes = 0;
   int64_t drafted = 0;
   int64_t accepted = 0;

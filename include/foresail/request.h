@@ -33,6 +33,9 @@ struct Request {
   int64_t min_tokens = 0;
   SamplingParams sampling;
   std::vector<std::string> stops = {};
+  std::vector<int32_t> stop_token_ids = {};  // end it as the end token does
+  bool include_stop = false;                 // the stop string stays in the text
+  bool skip_special = true;                  // no special tokens in the text
   bool ignore_eos = false;
   int priority = 0;  // greater runs first
   // Drafts per iteration, at most the engine's own number; 0: this request never speculates.

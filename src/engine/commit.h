@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "engine/stop_matcher.h"
 #include "foresail/output.h"
@@ -26,6 +27,7 @@ class Commit {
 
   int64_t max_tokens_;
   std::span<const int64_t> end_ids_;  // empty when the end token is to be ignored
+  std::vector<int32_t> stop_ids_;     // the request's own; never ignored
   StopMatcher stops_;
   std::unique_ptr<Detokenizer> detokenizer_;
 };

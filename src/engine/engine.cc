@@ -8,12 +8,14 @@ Stream::Stream(std::shared_ptr<StreamState> state) : state_(std::move(state)) {}
 Stream::Stream(Stream&&) noexcept = default;
 
 Stream& Stream::operator=(Stream&& other) noexcept {
+  if (state_ != nullptr) on_event({});
   cancel();
   state_ = std::move(other.state_);
   return *this;
 }
 
 Stream::~Stream() {
+  if (state_ != nullptr) on_event({});
   cancel();
 }
 
@@ -32,6 +34,12 @@ std::optional<Event> Stream::next_within(std::chrono::milliseconds timeout) {
   Event event = std::move(state_->events.front());
   state_->events.pop_front();
   return event;
+}
+
+void Stream::on_event(std::function<void()> wake) {
+  const std::lock_guard lock(state_->mutex);
+  state_->wake.swap(wake);
+  if (state_->wake && !state_->events.empty()) state_->wake();
 }
 
 bool Stream::ended() const {

@@ -21,6 +21,7 @@ void StreamState::push(const Event& event, const GenerationStats& figures) {
   stats = figures;
   closed = event.finish.has_value();
   changed.notify_all();
+  if (wake) wake();
 }
 
 bool EngineInbox::submit(std::vector<Arrival> arrivals) {

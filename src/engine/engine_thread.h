@@ -26,6 +26,7 @@ struct StreamState {
   // Of the reader: set by cancel(), seen by the engine thread before its next step.
   bool cancelled = false;
   std::weak_ptr<class EngineInbox> inbox;
+  std::function<void()> wake;  // runs under the mutex
 
   void push(const Event& event, const GenerationStats& figures);
 };

@@ -6,14 +6,17 @@
 namespace foresail {
 
 std::string StopMatcher::push(const std::string& text) {
-  if (matched_) return {};
+  if (matched()) return {};
   held_ += text;
   size_t first = std::string::npos;
-  for (const std::string& stop : stops_)
-    if (!stop.empty()) first = std::min(first, held_.find(stop));
-  if (first != std::string::npos) {
-    matched_ = true;
-    std::string certain = held_.substr(0, first);
+  for (const std::string& stop : stops_) {
+    const size_t at = stop.empty() ? std::string::npos : held_.find(stop);
+    if (at >= first) continue;
+    first = at;
+    matched_stop_ = stop;
+  }
+  if (matched()) {
+    std::string certain = held_.substr(0, first + (include_stop_ ? matched_stop_.size() : 0));
     held_.clear();
     return certain;
   }

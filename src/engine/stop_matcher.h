@@ -8,18 +8,22 @@ namespace foresail {
 
 class StopMatcher {
  public:
-  explicit StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+  // `include_stop`: the stop that matched is part of the text.
+  explicit StopMatcher(std::vector<std::string> stops, bool include_stop = false)
+      : stops_(std::move(stops)), include_stop_(include_stop) {}
 
   // Returns the text that is now certain. Once a stop has matched, text after it is swallowed.
   std::string push(const std::string& text);
   // The held-back rest, when the stream ends without a stop.
   std::string flush();
-  bool matched() const { return matched_; }
+  bool matched() const { return !matched_stop_.empty(); }
+  const std::string& matched_stop() const { return matched_stop_; }
 
  private:
   std::vector<std::string> stops_;
+  bool include_stop_;
   std::string held_;
-  bool matched_ = false;
+  std::string matched_stop_;
 };
 
 }  // namespace foresail

@@ -41,11 +41,21 @@ std::optional<InputError> check_sampling(const SamplingParams& sampling, int64_t
   return std::nullopt;
 }
 
-std::optional<InputError> check_stops(const Request& request, const Tokenizer* tokenizer) {
+std::optional<InputError> check_stops(const Request& request, const Tokenizer* tokenizer,
+                                      int64_t vocab_size) {
   if (!request.stops.empty() && tokenizer == nullptr)
     return InputError{"stop strings need a tokenizer, and the model folder has none", "stop"};
   for (const std::string& stop : request.stops)
     if (stop.empty()) return InputError{"a stop string is empty", "stop"};
+  for (const int32_t id : request.stop_token_ids)
+    if (id < 0 || id >= vocab_size)
+      return InputError{
+          fmt::format("stop_token_ids: {} is outside the vocabulary of {}", id, vocab_size),
+          "stop_token_ids"};
+  // What the model may not draw yet is decided where it draws, and only the model's own end tokens
+  // are known there.
+  if (!request.stop_token_ids.empty() && request.min_tokens > 0)
+    return InputError{"stop_token_ids cannot be combined with min_tokens", "stop_token_ids"};
   return std::nullopt;
 }
 
@@ -58,7 +68,7 @@ Result<std::vector<int32_t>> validate_request(const Request& request, const Toke
   if (!request.prompt.empty() && tokenizer == nullptr)
     return input_error("a text prompt needs a tokenizer, and the model folder has none", "prompt");
   if (auto error = check_sampling(request.sampling, vocab_size)) return tl::unexpected(*error);
-  if (auto error = check_stops(request, tokenizer)) return tl::unexpected(*error);
+  if (auto error = check_stops(request, tokenizer, vocab_size)) return tl::unexpected(*error);
   if (request.min_tokens < 0 || request.min_tokens > request.max_tokens)
     return input_error(fmt::format("min_tokens {} is not between 0 and max_tokens {}",
                                    request.min_tokens, request.max_tokens),

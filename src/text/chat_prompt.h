@@ -7,6 +7,7 @@
 
 namespace foresail {
 
+std::vector<int32_t> encode_chat(std::span<const TemplatePiece> pieces, const Tokenizer& tokenizer);
 Result<std::vector<int32_t>> chat_prompt(const ChatTemplate& chat_template,
                                          const Tokenizer& tokenizer, const RenderInput& input);
 

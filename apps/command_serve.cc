@@ -1,0 +1,197 @@
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+#include "apps/engine_flags.h"
+#include "server/auth.h"
+#include "server/server.h"
+
+namespace foresail {
+namespace {
+
+struct ServeFlags {
+  EngineFlags engine;
+  ServeOptions serve;
+  std::string api_key_file, sampling_defaults = "model", log_format = "text";
+  int shutdown_timeout_s = 30, ping_interval_s = 30;
+  int header_timeout_s = 10, body_timeout_s = 60, write_timeout_s = 60, keep_alive_timeout_s = 120;
+  bool no_aliases = false;
+};
+
+// SIGTERM and SIGINT, taken by a thread of their own: the first starts a drain, the second ends it.
+class StopSignals {
+ public:
+  StopSignals() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGTERM);
+    sigaddset(&signals_, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);  // inherited by every thread from here on
+    signal(SIGPIPE, SIG_IGN);
+    std::thread([this] { take(); }).detach();
+  }
+
+  void serving(Server& server) {
+    const std::lock_guard lock(mutex_);
+    server_ = &server;
+  }
+  void wait_first() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return count_ > 0; });
+  }
+  void served() {
+    const std::lock_guard lock(mutex_);
+    server_ = nullptr;
+    over_ = true;
+  }
+
+ private:
+  void take() {
+    for (;;) {
+      int signal = 0;
+      sigwait(&signals_, &signal);
+      const std::lock_guard lock(mutex_);
+      // Nothing runs that anyone waits for: not loaded yet, or drained already.
+      if (server_ == nullptr) std::_Exit(over_ || count_ == 0 ? 0 : 1);
+      if (++count_ > 1) server_->hurry();
+      changed_.notify_all();
+    }
+  }
+
+  sigset_t signals_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Server* server_ = nullptr;
+  int count_ = 0;
+  bool over_ = false;
+};
+
+void resolve(ServeFlags& flags) {
+  using std::chrono::seconds;
+  resolve_speculation(flags.engine.model);
+  ServeOptions& serve = flags.serve;
+  serve.engine = flags.engine.engine;
+  static_cast<ModelOptions&>(serve.engine) = flags.engine.model.options;
+  if (!flags.api_key_file.empty())
+    for (std::string& key : read_key_file(flags.api_key_file))
+      serve.api_keys.push_back(std::move(key));
+  serve.model_sampling_defaults = flags.sampling_defaults == "model";
+  serve.log_format = flags.log_format == "json"  ? LogFormat::kJson
+                     : flags.log_format == "off" ? LogFormat::kOff
+                                                 : LogFormat::kText;
+  serve.ping_interval = seconds(flags.ping_interval_s);
+  serve.http.header_timeout = seconds(flags.header_timeout_s);
+  serve.http.body_timeout = seconds(flags.body_timeout_s);
+  serve.http.write_timeout = seconds(flags.write_timeout_s);
+  serve.http.keep_alive_timeout = seconds(flags.keep_alive_timeout_s);
+  serve.vllm_metrics = !flags.no_aliases;
+}
+
+void print_limits(const ServeOptions& serve) {
+  const HttpLimits& http = serve.http;
+  fmt::print(stderr,
+             "limits: body {} bytes, header {} bytes and {} fields, unsent {} bytes, {} "
+             "connections, {} running and {} queued requests, n {}\n",
+             http.max_body_bytes, http.max_header_bytes, http.max_header_fields,
+             http.max_unsent_bytes, http.max_connections, serve.engine.max_running_requests,
+             serve.max_queued_requests, serve.api.max_choices);
+}
+
+void serve(ServeFlags& flags) {
+  resolve(flags);
+  const bool quiet = flags.engine.model.quiet;
+  StopSignals& signals = *new StopSignals();  // its thread runs to the end of the process
+  Server server(flags.serve);
+  if (!quiet) {
+    print_limits(flags.serve);
+    fmt::print(stderr, "listening on {}, loading {}\n", server.url(),
+               flags.serve.engine.model_path);
+  }
+  server.load();
+  signals.serving(server);
+  const ModelOptions& model = flags.serve.engine;
+  fmt::print("ready {} model {} context {} speculation {}\n", server.url(),
+             server.model().names.front(), server.model().max_total_len,
+             model.speculative.algorithm == SpeculativeAlgorithm::kNone
+                 ? "off"
+                 : fmt::format("{} x{}", flags.engine.model.speculative_algorithm,
+                               model.speculative.steps));
+  std::fflush(stdout);
+  signals.wait_first();
+  if (!quiet)
+    fmt::print(stderr,
+               "stopping: new requests get 503, running ones have {} s (again to end now)\n",
+               flags.shutdown_timeout_s);
+  server.drain(std::chrono::seconds(flags.shutdown_timeout_s));
+  signals.served();
+}
+
+void add_http_flags(CLI::App& command, ServeFlags& flags) {
+  ServeOptions& serve = flags.serve;
+  HttpLimits& http = serve.http;
+  const auto count = [&](const char* name, auto& value, const char* help, int64_t least,
+                         int64_t most) {
+    command.add_option(name, value, help)->capture_default_str()->check(CLI::Range(least, most));
+  };
+  command.add_option("--host", serve.host, "address to listen on; 0.0.0.0: all")
+      ->capture_default_str();
+  count("--port", serve.port, "port; 0: any that is free", 0, 65535);
+  count("--http-threads", serve.http_threads, "threads for all connections together", 1, 64);
+  count("--max-connections", http.max_connections, "open connections", 1, 1'000'000);
+  count("--max-queued-requests", serve.max_queued_requests,
+        "requests that wait beyond those that run; more get 503", 0, 1'000'000);
+  count("--max-body-bytes", http.max_body_bytes, "of a request", 1024, int64_t{1} << 30);
+  count("--max-header-bytes", http.max_header_bytes, "of a request", 1024, 1 << 20);
+  count("--max-unsent-bytes", http.max_unsent_bytes,
+        "of a streamed answer that its client does not read; then it is dropped", 4096, 1 << 30);
+  count("--header-timeout", flags.header_timeout_s, "seconds from first to last byte", 1, 3600);
+  count("--body-timeout", flags.body_timeout_s, "seconds between bytes of a body", 1, 3600);
+  count("--write-timeout", flags.write_timeout_s, "seconds in which a client takes no byte", 1,
+        3600);
+  count("--keep-alive-timeout", flags.keep_alive_timeout_s, "seconds between requests", 1, 86400);
+  count("--sse-ping-interval", flags.ping_interval_s,
+        "seconds without an event after which a stream gets a comment", 1, 3600);
+  count("--shutdown-timeout", flags.shutdown_timeout_s,
+        "seconds that running requests have after SIGTERM", 0, 86400);
+  count("--max-n", serve.api.max_choices, "choices of one request", 1, 1024);
+}
+
+}  // namespace
+
+void add_serve_command(CLI::App& app) {
+  auto flags = std::make_shared<ServeFlags>();
+  CLI::App* command = app.add_subcommand("serve", "Serve a model over HTTP, with OpenAI's API");
+  add_engine_flags(*command, flags->engine);
+  add_http_flags(*command, *flags);
+  ServeOptions& serve_options = flags->serve;
+  command->add_option("--served-model-name", serve_options.names,
+                      "name of the model, repeatable; default: its folder's");
+  command->add_flag("--lax-model", serve_options.lax_names, "serve requests for any model name");
+  command
+      ->add_option("--sampling-defaults", flags->sampling_defaults,
+                   "model: those of generation_config.json; openai: temperature 1, top_p 1")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"model", "openai"}));
+  command
+      ->add_option("--api-key", serve_options.api_keys,
+                   "key that every path but the health checks needs, repeatable")
+      ->envname("FORESAIL_API_KEY");
+  command->add_option("--api-key-file", flags->api_key_file, "file with one key a line");
+  command
+      ->add_option("--admin-api-key", serve_options.admin_api_key,
+                   "key for flushing and aborting; without one these work from this machine only")
+      ->envname("FORESAIL_ADMIN_API_KEY");
+  command->add_option("--log-format", flags->log_format, "text, json or off")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"text", "json", "off"}));
+  command->add_flag("--no-metrics-aliases", flags->no_aliases,
+                    "only our own names in /metrics, not vLLM's as well");
+  command->callback([flags] { serve(*flags); });
+}
+
+}  // namespace foresail

@@ -1,0 +1,165 @@
+#include "server/api/common_fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace foresail {
+namespace {
+
+constexpr size_t kMaxNameBytes = 512;
+
+bool holds_integers(const OrderedJson& list) {
+  return !list.empty() && list[0].is_number();
+}
+
+}  // namespace
+
+std::optional<ApiError> check_object(const OrderedJson& body) {
+  if (body.is_object()) return std::nullopt;
+  return api_error(400, "", "the request's body must be a JSON object");
+}
+
+std::optional<ApiError> check_model_name(JsonObject& fields, const ServedModel& model) {
+  std::string name;
+  fields.text("model", kMaxNameBytes, name);
+  if (fields.fault()) return api_error(*fields.fault());
+  if (name.empty() || model.lax_names ||
+      std::find(model.names.begin(), model.names.end(), name) != model.names.end())
+    return std::nullopt;
+  ApiError error = api_error(404, "model_not_found",
+                             fmt::format("The model `{}` does not exist here; this server has `{}`",
+                                         name, fmt::join(model.names, "`, `")));
+  error.type = "invalid_request_error";
+  error.param = "model";
+  return error;
+}
+
+void read_sampling(JsonObject& fields, const ServedModel& model, float most_temperature,
+                   GenerationSpec& spec) {
+  SamplingParams& sampling = spec.options.sampling;
+  sampling = model.defaults;
+  fields.number("temperature", 0, most_temperature, sampling.temperature);
+  fields.integer("top_k", -1, INT32_MAX, sampling.top_k);
+  sampling.top_k = std::max(sampling.top_k, 0);
+  fields.number("top_p", 1e-6, 1, sampling.top_p);
+  fields.number("min_p", 0, 1, sampling.min_p);
+  fields.number("presence_penalty", -2, 2, sampling.presence_penalty);
+  fields.number("frequency_penalty", -2, 2, sampling.frequency_penalty);
+  fields.number("repetition_penalty", 1e-3, 1e3, sampling.repetition_penalty);
+  fields.logit_bias(sampling.logit_bias);
+}
+
+void read_stops(JsonObject& fields, const ServedModel& model, GenerationSpec& spec) {
+  Request& options = spec.options;
+  const ApiLimits& limits = model.limits;
+  fields.texts("stop", limits.max_stops, limits.max_stop_bytes, options.stops);
+  fields.token_ids("stop_token_ids", limits.max_stop_tokens, options.stop_token_ids);
+  fields.boolean("ignore_eos", options.ignore_eos);
+  fields.boolean("skip_special_tokens", options.skip_special);
+  fields.boolean("include_stop_str_in_output", options.include_stop);
+  fields.boolean("no_stop_trim", options.include_stop);
+}
+
+void read_openai_options(JsonObject& fields, const ServedModel& model, GenerationSpec& spec) {
+  fields.integer("n", 1, model.limits.max_choices, spec.choices);
+  spec.seeded = fields.has("seed");
+  fields.integer("seed", INT64_MIN, INT64_MAX, spec.options.sampling.seed);
+  fields.integer("min_tokens", 0, INT32_MAX, spec.options.min_tokens);
+  fields.integer("priority", INT32_MIN, INT32_MAX, spec.options.priority);
+  fields.text("cache_salt", kMaxNameBytes, spec.options.cache_salt);
+  fields.text("request_id", kMaxNameBytes, spec.rid);
+  fields.text("rid", kMaxNameBytes, spec.rid);
+  fields.boolean("return_token_ids", spec.return_token_ids);
+  fields.boolean("return_meta_info", spec.return_meta_info);
+  fields.boolean("return_spec_info", spec.return_meta_info);
+  fields.boolean("stream", spec.stream);
+  const OrderedJson* stream_options = fields.find("stream_options");
+  if (stream_options == nullptr) return;
+  if (!stream_options->is_object()) return fields.refuse("stream_options", "must be an object");
+  if (!spec.stream) return fields.refuse("stream_options", "is only allowed when 'stream' is true");
+  JsonObject usage(*stream_options, "stream_options.");
+  usage.boolean("include_usage", spec.include_usage);
+  usage.boolean("continuous_usage_stats", spec.continuous_usage);
+  spec.continuous_usage = spec.continuous_usage && spec.include_usage;
+  if (usage.fault()) fields.refuse("stream_options", usage.fault()->message);
+}
+
+bool asks_for_something(const OrderedJson& value) {
+  if (value.is_null()) return false;
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number()) return value.get<double>() != 0;
+  if (value.is_string()) return !value.get_ref<const std::string&>().empty();
+  return !value.empty();
+}
+
+void refuse_unsupported(JsonObject& fields, std::span<const std::string_view> names) {
+  for (const std::string_view name : names) {
+    const OrderedJson* value = fields.find(name);
+    if (value != nullptr && asks_for_something(*value))
+      fields.refuse(name, "is not supported by this server: leave it out");
+  }
+}
+
+void read_prompts(JsonObject& fields, std::string_view name, const ServedModel& model,
+                  PromptList& prompts) {
+  const OrderedJson* value = fields.find(name);
+  if (fields.fault()) return;
+  if (value == nullptr) return fields.refuse(name, "is missing");
+  if (!value->is_string() && !value->is_array())
+    return fields.refuse(name, "must be a string, a list of strings, or token ids");
+  prompts.batch = value->is_array() && !holds_integers(*value);
+  const OrderedJson list = prompts.batch ? *value : OrderedJson::array({*value});
+  if (list.empty()) return fields.refuse(name, "is an empty list");
+  if (list.size() > model.limits.max_prompts)
+    return fields.refuse(name, fmt::format("holds more than {} prompts", model.limits.max_prompts));
+  for (const OrderedJson& item : list) {
+    if (!item.is_string() && !item.is_array())
+      return fields.refuse(name, "must hold strings or lists of token ids");
+    if (item.is_string()) {
+      if (model.tokenizer == nullptr)
+        return fields.refuse(name, "must be token ids: the model has no tokenizer");
+      prompts.texts.push_back(item.get<std::string>());
+      prompts.ids.push_back(model.tokenizer->encode(prompts.texts.back(), {.add_bos = true}));
+    } else {
+      std::vector<int32_t> ids;
+      const OrderedJson wrapped = {{std::string(name), item}};
+      JsonObject one(wrapped);
+      one.token_ids(name, SIZE_MAX, ids);
+      if (one.fault()) return fields.refuse(name, one.fault()->message);
+      for (const int32_t id : ids)
+        if (id >= model.vocab_size)
+          return fields.refuse(name, fmt::format("holds token id {}, the vocabulary ends at {}", id,
+                                                 model.vocab_size - 1));
+      prompts.texts.push_back(model.tokenizer == nullptr ? std::string()
+                                                         : model.tokenizer->decode(ids, false));
+      prompts.ids.push_back(std::move(ids));
+    }
+    // The engine continues a text; there is nothing to continue. (A begin token is something.)
+    if (prompts.ids.back().empty())
+      return fields.refuse(name, "is empty, and this model has no begin token to start from");
+  }
+}
+
+std::optional<ApiError> fit_context(GenerationSpec& spec, std::optional<int64_t> asked,
+                                    const ServedModel& model, std::string_view what) {
+  for (const std::vector<int32_t>& prompt : spec.prompts) {
+    const auto prompt_len = static_cast<int64_t>(prompt.size());
+    const int64_t room = model.max_total_len - prompt_len;
+    const int64_t needed = asked.value_or(1);
+    if (needed > room) {
+      ApiError error = api_error(
+          400, "context_length_exceeded",
+          fmt::format("This model's maximum context length is {} tokens. However, you requested {} "
+                      "tokens ({} in the {}, {} in the completion). Please reduce the length of "
+                      "the {} or of the completion.",
+                      model.max_total_len, prompt_len + needed, prompt_len, what, needed, what));
+      error.param = prompt_len >= model.max_total_len ? std::string(what) : "max_tokens";
+      return error;
+    }
+    spec.max_tokens.push_back(asked.value_or(room));
+  }
+  return std::nullopt;
+}
+
+}  // namespace foresail

@@ -1,0 +1,38 @@
+// The parts of a request that several APIs share.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "server/api/generation_spec.h"
+
+namespace foresail {
+
+// An object, else 400.
+std::optional<ApiError> check_object(const OrderedJson& body);
+// The name of another model is 404.
+std::optional<ApiError> check_model_name(JsonObject& fields, const ServedModel& model);
+void read_sampling(JsonObject& fields, const ServedModel& model, float most_temperature,
+                   GenerationSpec& spec);
+void read_stops(JsonObject& fields, const ServedModel& model, GenerationSpec& spec);
+// stream, n, usage, ids, names, priority: what /v1/completions and /v1/chat/completions share.
+void read_openai_options(JsonObject& fields, const ServedModel& model, GenerationSpec& spec);
+// Fields that would change the answer and are not served: refused when they ask for anything.
+void refuse_unsupported(JsonObject& fields, std::span<const std::string_view> names);
+// null, false, 0, "", [] and {} ask for nothing.
+bool asks_for_something(const OrderedJson& value);
+
+// A prompt's text or ids, as strings and lists come in "prompt", "text" or "input_ids".
+struct PromptList {
+  std::vector<std::vector<int32_t>> ids;
+  std::vector<std::string> texts;
+  bool batch = false;
+};
+void read_prompts(JsonObject& fields, std::string_view name, const ServedModel& model,
+                  PromptList& prompts);
+
+// Sets max_tokens of every prompt: `asked`, or the room left. Else 400 with the counts.
+std::optional<ApiError> fit_context(GenerationSpec& spec, std::optional<int64_t> asked,
+                                    const ServedModel& model, std::string_view what);
+
+}  // namespace foresail

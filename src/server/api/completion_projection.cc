@@ -1,0 +1,72 @@
+// The shape of /v1/completions.
+#include <fmt/format.h>
+
+#include "server/api/openai_projection.h"
+
+namespace foresail {
+namespace {
+
+constexpr std::string_view kPrefix = "cmpl-";
+constexpr std::string_view kObject = "text_completion";
+
+class CompletionProjection final : public Projection {
+ public:
+  explicit CompletionProjection(const GenerationSpec& spec)
+      : options_(spec), echoes_(!spec.echoes.empty()) {}
+
+  std::string whole(const GenerationRecord& record) const override {
+    std::string choices;
+    for (const Choice& choice : record.choices) {
+      if (!choices.empty()) choices += ',';
+      choices += choice_json(record, choice, choice.text, choice.ids, choice.finish);
+    }
+    return openai_whole(record, kPrefix, kObject, choices);
+  }
+
+  // The echo is text like any other, only that it is there before the first token.
+  std::string opening(const GenerationRecord& record) const override {
+    std::string out;
+    if (!echoes_) return out;
+    for (const Choice& choice : record.choices)
+      out += openai_event(record, kPrefix, kObject,
+                          choice_json(record, choice, choice.text, {}, choice.finish), options_);
+    return out;
+  }
+
+  std::string piece(const GenerationRecord& record, const Piece& piece) const override {
+    if (piece.text.empty() && !piece.finish && !options_.return_token_ids) return {};
+    return openai_event(
+        record, kPrefix, kObject,
+        choice_json(record, record.choices[piece.choice], piece.text, piece.ids, piece.finish),
+        options_);
+  }
+
+  std::string closing(const GenerationRecord& record) const override {
+    return openai_closing(record, kPrefix, kObject, options_);
+  }
+
+ private:
+  std::string choice_json(const GenerationRecord& record, const Choice& choice,
+                          std::string_view text, std::span<const int32_t> ids,
+                          const std::optional<FinishReason>& finish) const {
+    std::string out = fmt::format("{{\"index\":{},\"text\":", choice.index);
+    append_json_string(out, text);
+    fmt::format_to(std::back_inserter(out), ",\"logprobs\":null,\"finish_reason\":{}",
+                   finish_json(finish));
+    if (finish) append_matched_stop(out, choice);
+    append_extras(out, record, choice, ids, options_);
+    out += '}';
+    return out;
+  }
+
+  OpenAiOptions options_;
+  bool echoes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Projection> completion_projection(const GenerationSpec& spec) {
+  return std::make_unique<CompletionProjection>(spec);
+}
+
+}  // namespace foresail

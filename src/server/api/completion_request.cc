@@ -1,0 +1,57 @@
+// POST /v1/completions
+#include <array>
+
+#include "server/api/common_fields.h"
+
+namespace foresail {
+namespace {
+
+constexpr int64_t kDefaultMaxTokens = 16;
+constexpr std::array<std::string_view, 16> kUnsupported = {"suffix",
+                                                           "logprobs",
+                                                           "prompt_logprobs",
+                                                           "response_format",
+                                                           "guided_json",
+                                                           "guided_regex",
+                                                           "guided_choice",
+                                                           "guided_grammar",
+                                                           "regex",
+                                                           "ebnf",
+                                                           "json_schema",
+                                                           "structured_outputs",
+                                                           "stop_regex",
+                                                           "use_beam_search",
+                                                           "logits_processors",
+                                                           "allowed_token_ids"};
+
+}  // namespace
+
+ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const ServedModel& model) {
+  if (auto error = check_object(body)) return tl::unexpected(*error);
+  JsonObject fields(body);
+  if (auto error = check_model_name(fields, model)) return tl::unexpected(*error);
+  GenerationSpec spec;
+  read_sampling(fields, model, 2, spec);
+  read_stops(fields, model, spec);
+  read_openai_options(fields, model, spec);
+  refuse_unsupported(fields, kUnsupported);
+  // 0 asks for log probabilities too: of the chosen tokens alone.
+  if (fields.has("logprobs"))
+    fields.refuse("logprobs", "is not supported by this server yet: leave it out");
+  int best_of = spec.choices;
+  fields.integer("best_of", spec.choices, spec.choices, best_of);
+  bool echo = false;
+  fields.boolean("echo", echo);
+  int64_t max_tokens = kDefaultMaxTokens;
+  fields.integer("max_tokens", echo ? 0 : 1, INT32_MAX, max_tokens);
+  PromptList prompts;
+  read_prompts(fields, "prompt", model, prompts);
+  if (fields.fault()) return tl::unexpected(api_error(*fields.fault()));
+  spec.prompts = std::move(prompts.ids);
+  spec.batch = prompts.batch;
+  if (echo) spec.echoes = std::move(prompts.texts);
+  if (auto error = fit_context(spec, max_tokens, model, "prompt")) return tl::unexpected(*error);
+  return spec;
+}
+
+}  // namespace foresail

@@ -1,0 +1,46 @@
+// What a request asks the engine for, whichever API it came through: checked as far as it can be
+// without the engine. Made only by the parse functions below.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "foresail/request.h"
+#include "server/api/error.h"
+#include "server/api/json_object.h"
+#include "server/served_model.h"
+
+namespace foresail {
+
+template <typename T>
+using ApiResult = tl::expected<T, ApiError>;
+
+struct GenerationSpec {
+  std::string rid;  // the client's own name for it, or empty
+  std::vector<std::vector<int32_t>> prompts;
+  bool batch = false;               // the prompt came as a list of prompts
+  std::vector<std::string> echoes;  // per prompt: text before its output; empty list: no echo
+  Request options;                  // all but the prompt and what follows from its length
+  // Of each prompt's output; 0: none is run, only the echo comes back.
+  std::vector<int64_t> max_tokens;
+  int choices = 1;  // per prompt
+  bool seeded = false;
+  bool stream = false;
+  bool include_usage = false;
+  bool continuous_usage = false;
+  bool return_token_ids = false;
+  bool return_meta_info = false;
+};
+
+// A chat request up to its prompt.
+struct RenderedChat {
+  std::string text;
+  std::vector<int32_t> ids;
+};
+
+ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const ServedModel& model);
+ApiResult<GenerationSpec> parse_chat(const OrderedJson& body, const ServedModel& model);
+ApiResult<GenerationSpec> parse_generate(const OrderedJson& body, const ServedModel& model);
+ApiResult<RenderedChat> render_chat(const OrderedJson& body, const ServedModel& model);
+
+}  // namespace foresail

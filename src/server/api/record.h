@@ -1,0 +1,49 @@
+// What became of a request, whatever the shape it is told in: streams and whole answers are both
+// projections of it. Grows as tokens come. One thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "foresail/output.h"
+
+namespace foresail {
+
+struct Choice {
+  int index = 0;
+  size_t prompt = 0;  // which of the request's
+  std::string text;   // with the echo, where one was asked for
+  std::vector<int32_t> ids;
+  std::optional<FinishReason> finish;
+  GenerationStats stats;
+  double elapsed_s = 0.0;  // from arrival to its latest token
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0;  // each prompt once
+  int64_t cached_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t total_tokens() const { return prompt_tokens + completion_tokens; }
+};
+
+struct GenerationRecord {
+  std::string id;  // without the prefix that the shape gives it
+  std::string model;
+  int64_t created = 0;  // seconds since 1970
+  std::vector<std::vector<int32_t>> prompts;
+  int choices_per_prompt = 1;
+  std::vector<Choice> choices;
+
+  Usage usage() const;
+};
+
+// What is new in one choice since it was last told.
+struct Piece {
+  size_t choice = 0;
+  std::string text;
+  std::vector<int32_t> ids;
+  std::optional<FinishReason> finish;
+};
+
+}  // namespace foresail

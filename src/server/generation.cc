@@ -1,0 +1,255 @@
+#include "server/generation.h"
+
+#include <ctime>
+
+namespace foresail {
+namespace {
+
+constexpr std::chrono::milliseconds kPingPoll{1000};
+
+HttpResponse event_stream_head() {
+  return {.content_type = "text/event-stream",
+          .fields = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}};
+}
+
+uint64_t fresh_seed() {
+  return std::stoull(random_hex_id().substr(0, 16), nullptr, 16);
+}
+
+}  // namespace
+
+Generation::Generation(Serving& serving, std::shared_ptr<Exchange> exchange, GenerationSpec spec,
+                       std::unique_ptr<Projection> projection)
+    : serving_(serving),
+      exchange_(std::move(exchange)),
+      spec_(std::move(spec)),
+      projection_(std::move(projection)) {
+  record_.id = spec_.rid.empty() ? random_hex_id() : spec_.rid;
+  record_.model = serving.model.names.front();
+  record_.created = std::time(nullptr);
+  record_.prompts = spec_.prompts;
+  record_.choices_per_prompt = spec_.choices;
+  for (size_t prompt = 0; prompt < spec_.prompts.size(); ++prompt)
+    for (int i = 0; i < spec_.choices; ++i) {
+      Choice choice{.index = static_cast<int>(record_.choices.size()), .prompt = prompt};
+      if (!spec_.echoes.empty()) choice.text = spec_.echoes[prompt];
+      if (spec_.max_tokens[prompt] == 0) choice.finish = FinishReason::kLength;
+      record_.choices.push_back(std::move(choice));
+    }
+  latest_token_.resize(record_.choices.size());
+}
+
+std::vector<Request> Generation::requests() const {
+  std::vector<Request> requests;
+  const uint64_t seed = spec_.seeded ? spec_.options.sampling.seed : fresh_seed();
+  const int64_t epoch = serving_.cache_epoch;
+  for (const Choice& choice : record_.choices) {
+    if (choice.finish) continue;  // no output was asked for
+    Request request = spec_.options;
+    request.input_ids = spec_.prompts[choice.prompt];
+    request.max_tokens = spec_.max_tokens[choice.prompt];
+    request.sampling.seed = seed + static_cast<uint64_t>(choice.index % spec_.choices);
+    if (epoch > 0) request.cache_salt = std::to_string(epoch) + "\n" + request.cache_salt;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+void Generation::start() {
+  const auto streams = static_cast<int64_t>(record_.choices.size());
+  if (!serving_.open.reserve(streams)) {
+    serving_.metrics.count_rejection("queue_full");
+    return exchange_->send(
+        to_response(unavailable("server_busy", "The request queue is full: try again soon.")));
+  }
+  std::vector<SubmitResult> results = serving_.engine.submit(requests());
+  for (const SubmitResult& result : results) {
+    if (result) continue;
+    serving_.open.release(streams);
+    const RequestError& error = result.error();
+    if (serving_.draining)
+      return exchange_->send(to_response(unavailable("shutting_down",
+                                                     "The server is shutting "
+                                                     "down.")));
+    serving_.metrics.count_rejection("invalid");
+    return exchange_->send(to_response(api_error({error.message, error.param})));
+  }
+  serving_.open.add(shared_from_this());
+  exchange_->on_gone([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->client_gone();
+  });
+  if (spec_.stream) begin_stream();
+  listen(std::move(results));
+  if (!closed_ && all_ended()) finish();
+}
+
+void Generation::listen(std::vector<SubmitResult> results) {
+  if (closed_) return;  // the client left at the first byte
+  waker_ = std::make_shared<Waker>();
+  waker_->generation = weak_from_this();
+  waker_->exchange = exchange_;
+  size_t next = 0;
+  for (SubmitResult& result : results) {
+    while (record_.choices[next].finish) ++next;
+    sources_.push_back({next++, std::move(*result)});
+  }
+  for (Source& source : sources_) source.stream.on_event([waker = waker_] { Waker::wake(waker); });
+}
+
+void Generation::Waker::wake(const std::shared_ptr<Waker>& waker) {
+  if (waker->posted.exchange(true)) return;
+  waker->exchange->post([waker] {
+    waker->posted = false;
+    if (const auto generation = waker->generation.lock()) generation->pump();
+  });
+}
+
+void Generation::begin_stream() {
+  streaming_ = true;
+  exchange_->start_stream(event_stream_head());
+  exchange_->write(projection_->opening(record_));
+  if (!closed_) keep_alive();
+}
+
+// Comments keep proxies from giving up while a request waits or a long prompt is read.
+void Generation::keep_alive() {
+  exchange_->after(std::min(kPingPoll, serving_.ping_interval), [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || self->closed_) return;
+    if (Clock::now() - self->latest_write_ >= self->serving_.ping_interval) {
+      self->latest_write_ = Clock::now();
+      self->exchange_->write(": ping\n\n");
+    }
+    if (!self->closed_) self->keep_alive();
+  });
+}
+
+void Generation::pump() {
+  if (closed_) return;
+  for (Source& source : sources_) {
+    if (record_.choices[source.choice].finish) continue;
+    const Piece piece = take(source);
+    const bool broken = piece.finish == FinishReason::kFailed ||
+                        (piece.finish == FinishReason::kAborted && !projection_->tells_aborts());
+    if (broken && piece.finish == FinishReason::kFailed)
+      return fail(api_error(500, "generation_failed",
+                            "The model's output was not usable for this request."));
+    if (broken && serving_.draining)
+      return fail(unavailable("shutting_down", "The server is shutting down."));
+    if (broken) return fail(api_error(499, "request_aborted", "The request was aborted."));
+    if (!streaming_ || (piece.ids.empty() && !piece.finish)) continue;
+    const std::string events = projection_->piece(record_, piece);
+    if (!events.empty()) latest_write_ = Clock::now();
+    exchange_->write(events);
+    if (closed_) return;  // the client was lost, and sources_ with it
+  }
+  if (all_ended()) finish();
+}
+
+// Everything that has come for a choice since the last time, as one piece.
+Piece Generation::take(Source& source) {
+  Choice& choice = record_.choices[source.choice];
+  Piece piece{.choice = source.choice};
+  while (!piece.finish) {
+    const std::optional<Event> event = source.stream.try_next();
+    if (!event) break;
+    if (event->token >= 0) piece.ids.push_back(event->token);
+    piece.text += event->text;
+    piece.finish = event->finish;
+  }
+  GenerationStats stats = source.stream.stats();
+  serving_.metrics.count_drafts(choice.stats, stats);
+  if (!piece.ids.empty()) {
+    const Clock::time_point now = Clock::now();
+    if (choice.ids.empty())
+      serving_.metrics.count_first_token(stats);
+    else
+      serving_.metrics.count_tokens_after(
+          std::chrono::duration<double>(now - latest_token_[source.choice]).count(),
+          static_cast<int64_t>(piece.ids.size()));
+    latest_token_[source.choice] = now;
+  }
+  choice.stats = std::move(stats);
+  choice.ids.insert(choice.ids.end(), piece.ids.begin(), piece.ids.end());
+  choice.text += piece.text;
+  choice.finish = piece.finish;
+  choice.elapsed_s = elapsed_s();
+  if (piece.finish) serving_.metrics.count_end(choice.stats, choice.elapsed_s);
+  return piece;
+}
+
+bool Generation::all_ended() const {
+  for (const Choice& choice : record_.choices)
+    if (!choice.finish) return false;
+  return true;
+}
+
+void Generation::finish() {
+  if (!streaming_) {
+    exchange_->send({.body = projection_->whole(record_)});
+  } else {
+    exchange_->write(projection_->closing(record_));
+    if (!closed_) exchange_->finish();
+  }
+  if (!closed_) close("done");
+}
+
+void Generation::fail(const ApiError& error) {
+  if (!streaming_) {
+    exchange_->send(to_response(error));
+  } else {
+    exchange_->write(event(to_json(error)));
+    if (!closed_) exchange_->finish();
+  }
+  if (!closed_) close(error.status == 500 ? "failed" : "aborted");
+}
+
+void Generation::client_gone() {
+  if (closed_) return;
+  bool any = false;
+  for (const Choice& choice : record_.choices) {
+    any = any || !choice.ids.empty();
+    if (!choice.finish) ++serving_.metrics.ended_by_abort;
+  }
+  ++(any ? serving_.metrics.gone_while_running : serving_.metrics.gone_while_waiting);
+  close("client_gone");
+}
+
+// Letting go of the streams cancels what still runs.
+void Generation::close(const char* outcome) {
+  closed_ = true;
+  sources_.clear();
+  serving_.open.release(static_cast<int64_t>(record_.choices.size()));
+  const Usage usage = record_.usage();
+  const GenerationStats& stats = record_.choices[0].stats;
+  serving_.log.write("request", {{"id", record_.id},
+                                 {"path", exchange_->request().path},
+                                 {"outcome", outcome},
+                                 {"choices", record_.choices.size()},
+                                 {"finish", finish_reason_name(stats.finish)},
+                                 {"prompt_tokens", usage.prompt_tokens},
+                                 {"cached_tokens", usage.cached_tokens},
+                                 {"output_tokens", usage.completion_tokens},
+                                 {"ttft_ms", static_cast<int64_t>(stats.ttft_s * 1e3)},
+                                 {"total_ms", static_cast<int64_t>(elapsed_s() * 1e3)},
+                                 {"accept_length", stats.accept_length()}});
+  serving_.open.remove(shared_from_this());
+}
+
+void Generation::abort() {
+  exchange_->post([self = shared_from_this()] {
+    for (Source& source : self->sources_) source.stream.cancel();
+  });
+}
+
+bool Generation::is_called(std::string_view name) const {
+  for (const std::string_view prefix : {"chatcmpl-", "cmpl-"})
+    if (name.starts_with(prefix) && name.substr(prefix.size()) == record_.id) return true;
+  return name == record_.id;
+}
+
+double Generation::elapsed_s() const {
+  return std::chrono::duration<double>(Clock::now() - start_).count();
+}
+
+}  // namespace foresail

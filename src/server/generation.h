@@ -1,0 +1,72 @@
+// One request under way: the bridge between streams of the engine and one exchange of HTTP.
+// The engine's hook posts to the connection's strand; everything else happens there.
+// Owner: OpenRequests while it runs. Thread rule: abort() from any thread, all else on the strand.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "foresail/engine.h"
+#include "server/api/projection.h"
+#include "server/http/exchange.h"
+#include "server/serving.h"
+
+namespace foresail {
+
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  Generation(Serving& serving, std::shared_ptr<Exchange> exchange, GenerationSpec spec,
+             std::unique_ptr<Projection> projection);
+
+  // Submits and answers, or refuses.
+  void start();
+  // Ends it as soon as can be; the client is told.
+  void abort();
+  // The client's name for it, or ours with or without its prefix.
+  bool is_called(std::string_view name) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // Outlives the generation in the engine's hooks, which must never hold what owns their stream.
+  struct Waker {
+    std::weak_ptr<Generation> generation;
+    std::shared_ptr<Exchange> exchange;
+    std::atomic<bool> posted{false};
+    static void wake(const std::shared_ptr<Waker>& waker);
+  };
+  struct Source {
+    size_t choice;
+    Stream stream;
+  };
+
+  std::vector<Request> requests() const;
+  void listen(std::vector<SubmitResult> results);
+  void begin_stream();
+  void keep_alive();
+  void pump();
+  Piece take(Source& source);
+  bool all_ended() const;
+  void finish();
+  void fail(const ApiError& error);
+  void client_gone();
+  void close(const char* outcome);
+  double elapsed_s() const;
+
+  Serving& serving_;
+  std::shared_ptr<Exchange> exchange_;
+  GenerationSpec spec_;
+  std::unique_ptr<Projection> projection_;
+  GenerationRecord record_;
+  std::shared_ptr<Waker> waker_;
+  std::vector<Source> sources_;
+  Clock::time_point start_ = Clock::now();
+  std::vector<Clock::time_point> latest_token_;  // [choice]
+  Clock::time_point latest_write_ = start_;
+  bool streaming_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace foresail

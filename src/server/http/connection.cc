@@ -1,0 +1,437 @@
+#include "server/http/connection.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/post.hpp>
+#include <boost/beast/http/error.hpp>
+
+namespace foresail {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+constexpr size_t kReadBytes = 16 << 10;
+// Of requests sent ahead while another is being answered.
+constexpr size_t kMaxPipelinedBytes = 256 << 10;
+constexpr size_t kKeptBufferBytes = 64 << 10;
+constexpr std::chrono::milliseconds kLinger{2000};
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
+
+bool is_usable_id(std::string_view id) {
+  if (id.empty() || id.size() > 128) return false;
+  for (const char c : id)
+    if (c <= ' ' || c > '~') return false;
+  return true;
+}
+
+std::string_view view(boost::beast::string_view text) {
+  return {text.data(), text.size()};
+}
+
+}  // namespace
+
+// The exchange of a connection; outlives it as a handle that does nothing.
+class ConnectionExchange final : public Exchange {
+ public:
+  ConnectionExchange(std::shared_ptr<Connection> connection, HttpRequest request)
+      : connection_(std::move(connection)), request_(std::move(request)) {}
+
+  const HttpRequest& request() const override { return request_; }
+  void send(HttpResponse response) override {
+    if (over_) return;
+    note(response.status);
+    connection_->send(std::move(response));
+  }
+  void start_stream(HttpResponse head) override {
+    if (over_) return;
+    note(head.status);
+    connection_->start_stream(head);
+  }
+  void write(std::string_view piece) override {
+    if (!over_) connection_->write_piece(piece);
+  }
+  void finish() override {
+    if (!over_) connection_->finish_stream();
+  }
+  void on_gone(std::function<void()> gone) override { gone_ = std::move(gone); }
+  void post(std::function<void()> function) override {
+    asio::post(connection_->socket_.get_executor(), std::move(function));
+  }
+  void after(std::chrono::milliseconds delay, std::function<void()> function) override {
+    if (over_) return;
+    connection_->exchange_timer_.expires_after(delay);
+    connection_->exchange_timer_.async_wait([function = std::move(function)](error_code error) {
+      if (!error) function();
+    });
+  }
+  bool answered() const override { return answered_; }
+
+  void end() {
+    over_ = true;
+    gone_ = {};
+  }
+  void lose() {
+    over_ = true;
+    if (const auto gone = std::exchange(gone_, {})) gone();
+  }
+
+ private:
+  void note(int status) {
+    answered_ = true;
+    connection_->application_.answered(request_, status);
+  }
+
+  std::shared_ptr<Connection> connection_;
+  HttpRequest request_;
+  std::function<void()> gone_;
+  bool answered_ = false;
+  bool over_ = false;
+};
+
+Connection::Connection(Socket socket, const HttpLimits& limits, HttpCounters& counters,
+                       HttpApplication& application)
+    : socket_(std::move(socket)),
+      limits_(limits),
+      counters_(counters),
+      application_(application),
+      read_timer_(socket_.get_executor()),
+      write_timer_(socket_.get_executor()),
+      exchange_timer_(socket_.get_executor()) {
+  ++counters_.connections;
+}
+
+Connection::~Connection() {
+  --counters_.connections;
+}
+
+void Connection::start() {
+  error_code ignored;
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket_.non_blocking(true, ignored);
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    self->set_read_deadline(self->limits_.keep_alive_timeout);
+    self->read();
+  });
+}
+
+void Connection::close_when_idle() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    self->keep_alive_ = false;
+    if (self->state_ == State::kIdle && !self->writing_) self->close();
+  });
+}
+
+void Connection::drop() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->lose_client(); });
+}
+
+void Connection::read() {
+  if (reading_ || peer_done_ || state_ == State::kClosed) return;
+  if (state_ == State::kBusy && input_.size() > kMaxPipelinedBytes) return;
+  reading_ = true;
+  // Thousands of idle connections must not hold a buffer each.
+  if (state_ == State::kIdle && input_.size() == 0) input_.shrink_to_fit();
+  socket_.async_wait(Socket::wait_read, [self = shared_from_this()](error_code error) {
+    self->reading_ = false;
+    if (self->state_ == State::kClosed) return;
+    size_t bytes = 0;
+    if (!error) bytes = self->socket_.read_some(self->input_.prepare(kReadBytes), error);
+    if (error == asio::error::would_block) return self->read();
+    self->on_read(error, bytes);
+  });
+}
+
+void Connection::on_read(error_code error, size_t bytes) {
+  // A client that has said all it will say still gets an answer that is on its way.
+  const bool answered = state_ == State::kIdle || state_ == State::kLingering;
+  if (error == asio::error::eof && answered && writing_) {
+    peer_done_ = true;
+    state_ = State::kLingering;
+    return set_read_deadline(limits_.write_timeout);
+  }
+  if (error) return lose_client();
+  if (state_ == State::kLingering) {
+    input_.consume(input_.size());
+    return read();
+  }
+  input_.commit(bytes);
+  parse();
+  read();
+}
+
+void Connection::parse() {
+  while (input_.size() > 0 &&
+         (state_ == State::kIdle || state_ == State::kHeader || state_ == State::kBody)) {
+    if (state_ == State::kIdle) {
+      state_ = State::kHeader;
+      parser_.emplace();
+      parser_->eager(true);
+      parser_->header_limit(limits_.max_header_bytes);
+      parser_->body_limit(limits_.max_body_bytes);
+      set_read_deadline(limits_.header_timeout);
+    }
+    error_code error;
+    const size_t used = parser_->put(input_.data(), error);
+    input_.consume(used);
+    if (error && error != http::error::need_more) return refuse_parse(error);
+    if (state_ == State::kHeader && parser_->is_header_done()) {
+      if (!accept_header()) return;
+      state_ = State::kBody;
+    }
+    if (state_ == State::kBody) set_read_deadline(limits_.body_timeout);
+    if (parser_->is_done()) return dispatch();
+    if (error == http::error::need_more || used == 0) return;
+  }
+}
+
+// False when it was refused.
+bool Connection::accept_header() {
+  const auto& message = parser_->get();
+  int field_count = 0, host_count = 0;
+  for (const auto& field : message) {
+    if (++field_count > limits_.max_header_fields ||
+        field.name_string().size() + field.value().size() > limits_.max_header_line_bytes) {
+      ++counters_.header_too_large_total;
+      refuse(431, "headers_too_large",
+             fmt::format("more than {} header fields, or one longer than {} bytes",
+                         limits_.max_header_fields, limits_.max_header_line_bytes));
+      return false;
+    }
+    host_count += field.name() == http::field::host ? 1 : 0;
+  }
+  if (message.target().size() > limits_.max_header_line_bytes) {
+    ++counters_.header_too_large_total;
+    refuse(431, "headers_too_large",
+           fmt::format("the request line exceeds {} bytes", limits_.max_header_line_bytes));
+    return false;
+  }
+  if (host_count > 1 || (host_count == 0 && message.version() >= 11)) {
+    ++counters_.malformed_total;
+    refuse(400, "bad_http", "an HTTP/1.1 request has one Host field");
+    return false;
+  }
+  if (parser_->is_done()) return true;
+  if (lower(view(message[http::field::expect])) == "100-continue") {
+    output_ += "HTTP/1.1 100 Continue\r\n\r\n";
+    flush();
+  }
+  return state_ != State::kClosed;
+}
+
+void Connection::dispatch() {
+  auto message = parser_->release();
+  parser_.reset();
+  HttpRequest request;
+  request.method = view(message.method_string());
+  const std::string_view target = view(message.target());
+  request.path = target.substr(0, target.find('?'));
+  for (const auto& field : message)
+    request.fields.emplace_back(lower(view(field.name_string())), view(field.value()));
+  request.body = std::move(message.body());
+  const std::string_view id = request.field("x-request-id");
+  request.id = is_usable_id(id) ? std::string(id) : random_hex_id();
+  error_code ignored;
+  request.from_loopback = socket_.remote_endpoint(ignored).address().is_loopback();
+  keep_alive_ = message.keep_alive();
+  head_only_ = request.method == "HEAD";
+  chunked_ = message.version() >= 11;
+
+  state_ = State::kBusy;
+  ++counters_.busy;
+  read_timer_.cancel();
+  exchange_ = std::make_shared<ConnectionExchange>(shared_from_this(), std::move(request));
+  application_.serve(exchange_);
+}
+
+void Connection::refuse(int status, std::string_view code, const std::string& message) {
+  keep_alive_ = false;
+  HttpResponse response = application_.fault(status, code, message);
+  append_head(response, fmt::format("Content-Length: {}\r\n", response.body.size()));
+  output_ += response.body;
+  linger();
+}
+
+void Connection::refuse_parse(error_code error) {
+  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+    ++counters_.header_too_large_total;
+    return refuse(431, "headers_too_large",
+                  fmt::format("the request's header exceeds {} bytes", limits_.max_header_bytes));
+  }
+  if (error == http::error::body_limit) {
+    ++counters_.body_too_large_total;
+    return refuse(413, "request_too_large",
+                  fmt::format("the request's body exceeds {} bytes", limits_.max_body_bytes));
+  }
+  ++counters_.malformed_total;
+  refuse(400, "bad_http", fmt::format("not an HTTP/1.1 request: {}", error.message()));
+}
+
+void Connection::append_head(const HttpResponse& response, const std::string& framing) {
+  if (application_.closing()) keep_alive_ = false;
+  fmt::format_to(std::back_inserter(output_), "HTTP/1.1 {} {}\r\n{}Connection: {}\r\n",
+                 response.status, http_reason(response.status), framing,
+                 keep_alive_ ? "keep-alive" : "close");
+  if (response.status != 204)
+    fmt::format_to(std::back_inserter(output_), "Content-Type: {}\r\n", response.content_type);
+  if (exchange_)
+    fmt::format_to(std::back_inserter(output_), "X-Request-Id: {}\r\n", exchange_->request().id);
+  for (const auto& [name, value] : response.fields)
+    fmt::format_to(std::back_inserter(output_), "{}: {}\r\n", name, value);
+  output_ += "\r\n";
+}
+
+void Connection::send(HttpResponse response) {
+  append_head(response, response.status == 204
+                            ? std::string()
+                            : fmt::format("Content-Length: {}\r\n", response.body.size()));
+  if (!head_only_) output_ += response.body;
+  end_exchange();
+}
+
+// To a client of HTTP/1.0 the end of the connection is the end of the answer.
+void Connection::start_stream(const HttpResponse& head) {
+  if (!chunked_) keep_alive_ = false;
+  append_head(head, chunked_ ? "Transfer-Encoding: chunked\r\n" : "");
+  flush();
+}
+
+void Connection::write_piece(std::string_view piece) {
+  if (piece.empty()) return;
+  if (chunked_) fmt::format_to(std::back_inserter(output_), "{:x}\r\n", piece.size());
+  output_ += piece;
+  if (chunked_) output_ += "\r\n";
+  flush();
+  if (output_.size() - written_bytes_ <= limits_.max_unsent_bytes) return;
+  ++counters_.slow_reader_total;
+  lose_client();
+}
+
+void Connection::finish_stream() {
+  if (chunked_) output_ += "0\r\n\r\n";
+  end_exchange();
+}
+
+void Connection::end_exchange() {
+  exchange_timer_.cancel();
+  --counters_.busy;
+  exchange_->end();
+  exchange_.reset();
+  state_ = State::kIdle;
+  if (!keep_alive_) return linger();
+  set_read_deadline(limits_.keep_alive_timeout);
+  flush();
+  if (state_ != State::kIdle) return;
+  // Not from here: a request sent ahead would be answered inside the answer of this one.
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    self->parse();
+    self->read();
+  });
+}
+
+void Connection::flush() {
+  if (writing_ || state_ == State::kClosed) return;
+  while (written_bytes_ < output_.size()) {
+    error_code error;
+    written_bytes_ += socket_.write_some(
+        asio::buffer(output_.data() + written_bytes_, output_.size() - written_bytes_), error);
+    if (error == asio::error::would_block) break;
+    if (error) return lose_client();
+  }
+  if (written_bytes_ == output_.size()) {
+    output_.clear();
+    if (output_.capacity() > kKeptBufferBytes || state_ == State::kIdle) output_.shrink_to_fit();
+    written_bytes_ = 0;
+    return after_flush();
+  }
+  writing_ = true;
+  write_timer_.expires_after(limits_.write_timeout);
+  write_timer_.async_wait([self = shared_from_this()](error_code error) {
+    if (error || !self->writing_) return;
+    if (self->write_timer_.expiry() > std::chrono::steady_clock::now()) return;
+    ++self->counters_.slow_reader_total;
+    self->lose_client();
+  });
+  socket_.async_wait(Socket::wait_write, [self = shared_from_this()](error_code error) {
+    self->writing_ = false;
+    self->write_timer_.cancel();
+    if (error) return self->lose_client();
+    if (self->written_bytes_ > self->output_.size() / 2) {
+      self->output_.erase(0, self->written_bytes_);
+      self->written_bytes_ = 0;
+    }
+    self->flush();
+  });
+}
+
+void Connection::after_flush() {
+  if (state_ != State::kLingering) return;
+  if (peer_done_) return close();
+  error_code ignored;
+  socket_.shutdown(Socket::shutdown_send, ignored);
+}
+
+void Connection::set_read_deadline(std::chrono::milliseconds delay) {
+  read_timer_.expires_after(delay);
+  read_timer_.async_wait([self = shared_from_this()](error_code error) {
+    if (!error && self->read_timer_.expiry() <= std::chrono::steady_clock::now())
+      self->on_read_deadline();
+  });
+}
+
+void Connection::on_read_deadline() {
+  switch (state_) {
+    case State::kIdle:
+    case State::kLingering:
+      return close();
+    case State::kHeader:
+      ++counters_.header_timeout_total;
+      return refuse(408, "request_timeout", "the request's header took too long");
+    case State::kBody:
+      ++counters_.body_timeout_total;
+      return refuse(408, "request_timeout", "the request's body took too long");
+    case State::kBusy:
+    case State::kClosed:
+      return;
+  }
+}
+
+// Closing with bytes unread would reset the connection and lose the answer on its way.
+void Connection::linger() {
+  parser_.reset();
+  state_ = State::kLingering;
+  input_.consume(input_.size());
+  set_read_deadline(std::max(kLinger, writing_ ? limits_.write_timeout : kLinger));
+  flush();
+  read();
+}
+
+void Connection::lose_client() {
+  if (state_ == State::kBusy) {
+    ++counters_.disconnects_total;
+    --counters_.busy;
+    const auto exchange = std::exchange(exchange_, nullptr);
+    close();
+    exchange->lose();
+    return;
+  }
+  close();
+}
+
+void Connection::close() {
+  state_ = State::kClosed;
+  read_timer_.cancel();
+  write_timer_.cancel();
+  exchange_timer_.cancel();
+  error_code ignored;
+  socket_.close(ignored);
+}
+
+}  // namespace foresail

@@ -1,0 +1,87 @@
+// One client's connection: frames requests, writes answers, notices when the client leaves.
+// Reading never stops while an answer is under way, so a lost client is seen at once.
+// Owner: itself, through its pending operations. Thread rule: everything on its strand.
+#pragma once
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/http/exchange.h"
+#include "server/http/http_limits.h"
+
+namespace foresail {
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  using Strand = boost::asio::strand<boost::asio::io_context::executor_type>;
+  using Socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, Strand>;
+
+  Connection(Socket socket, const HttpLimits& limits, HttpCounters& counters,
+             HttpApplication& application);
+  ~Connection();
+
+  void start();
+  // From any thread: ends it now if no request is under way, or when that one is answered.
+  void close_when_idle();
+  // From any thread.
+  void drop();
+
+ private:
+  friend class ConnectionExchange;
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+  // What the bytes that come in belong to.
+  enum class State { kIdle, kHeader, kBody, kBusy, kLingering, kClosed };
+
+  void read();
+  void on_read(boost::system::error_code error, size_t bytes);
+  void parse();
+  bool accept_header();
+  void dispatch();
+  void refuse(int status, std::string_view code, const std::string& message);
+  void refuse_parse(boost::system::error_code error);
+
+  void send(HttpResponse response);
+  void start_stream(const HttpResponse& head);
+  void write_piece(std::string_view piece);
+  void finish_stream();
+  void end_exchange();
+
+  void append_head(const HttpResponse& response, const std::string& framing);
+  void flush();
+  void after_flush();
+
+  void set_read_deadline(std::chrono::milliseconds delay);
+  void on_read_deadline();
+  void linger();
+  void lose_client();
+  void close();
+
+  Socket socket_;
+  const HttpLimits& limits_;
+  HttpCounters& counters_;
+  HttpApplication& application_;
+  boost::asio::steady_timer read_timer_, write_timer_, exchange_timer_;
+
+  State state_ = State::kIdle;
+  bool reading_ = false;
+  bool peer_done_ = false;
+  boost::beast::flat_buffer input_;
+  std::optional<Parser> parser_;
+
+  std::shared_ptr<class ConnectionExchange> exchange_;
+  bool keep_alive_ = true;  // after the answer under way
+  bool chunked_ = false;    // the streamed answer is
+  bool head_only_ = false;
+  std::string output_;        // not yet taken by the socket
+  size_t written_bytes_ = 0;  // of output_
+  bool writing_ = false;
+};
+
+}  // namespace foresail

@@ -1,0 +1,38 @@
+// What a client may cost before it is refused, and what was refused. Atomics only: read at any
+// time.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace foresail {
+
+struct HttpLimits {
+  uint64_t max_body_bytes = 32ull << 20;
+  uint32_t max_header_bytes = 64 << 10;  // request line and fields together
+  int max_header_fields = 100;
+  uint32_t max_header_line_bytes = 8 << 10;
+  uint64_t max_unsent_bytes = 1 << 20;  // of a streamed answer
+  int max_connections = 8192;
+  std::chrono::milliseconds header_timeout{10'000};       // from the first byte to the last
+  std::chrono::milliseconds body_timeout{60'000};         // between bytes
+  std::chrono::milliseconds write_timeout{60'000};        // between bytes
+  std::chrono::milliseconds keep_alive_timeout{120'000};  // between requests
+};
+
+struct HttpCounters {
+  std::atomic<int64_t> connections{0};  // open now
+  std::atomic<int64_t> busy{0};         // of them, with a request under way
+  std::atomic<int64_t> accepted_total{0};
+  std::atomic<int64_t> over_connections_total{0};
+  std::atomic<int64_t> header_too_large_total{0};
+  std::atomic<int64_t> body_too_large_total{0};
+  std::atomic<int64_t> malformed_total{0};
+  std::atomic<int64_t> header_timeout_total{0};
+  std::atomic<int64_t> body_timeout_total{0};
+  std::atomic<int64_t> slow_reader_total{0};  // dropped: too much unsent, or no byte taken in time
+  std::atomic<int64_t> disconnects_total{0};  // left before the end of an answer
+};
+
+}  // namespace foresail

@@ -1,0 +1,32 @@
+// Listens, accepts, and runs every connection on a few threads.
+// Owner: Server. Thread rule: public members from one thread, never from an HTTP thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "server/http/exchange.h"
+#include "server/http/http_limits.h"
+
+namespace foresail {
+
+class HttpServer {
+ public:
+  // `application` outlives the server. Throws Error{kUsage} when the address cannot be bound.
+  HttpServer(const std::string& host, int port, int thread_count, HttpLimits limits,
+             HttpApplication& application);
+  ~HttpServer();
+
+  int port() const;  // the one that was given, or that was free for 0
+  const HttpCounters& counters() const;
+  // Ends idle connections; those with a request under way end after their answer.
+  void close_idle();
+  // Waits until none is left; what is left after the timeout is dropped.
+  void wait_closed(std::chrono::milliseconds timeout);
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace foresail

@@ -1,0 +1,61 @@
+#include "server/http/message.h"
+
+#include <fmt/format.h>
+
+#include <random>
+
+namespace foresail {
+
+std::string_view HttpRequest::field(std::string_view name) const {
+  for (const auto& [key, value] : fields)
+    if (key == name) return value;
+  return {};
+}
+
+std::string_view http_reason(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 204:
+      return "No Content";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 413:
+      return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 499:
+      return "Request Aborted";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "Status";
+  }
+}
+
+std::string random_hex_id() {
+  thread_local std::mt19937_64 engine = [] {
+    std::random_device device;
+    std::seed_seq seed{device(), device(), device(), device()};
+    return std::mt19937_64(seed);
+  }();
+  return fmt::format("{:016x}{:016x}", engine(), engine());
+}
+
+}  // namespace foresail

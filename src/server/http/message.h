@@ -1,0 +1,36 @@
+// An HTTP request that has come in whole, and an answer. Plain values; no library types.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace foresail {
+
+using HttpFields = std::vector<std::pair<std::string, std::string>>;
+
+struct HttpRequest {
+  std::string method;
+  std::string path;   // of the target, before the question mark
+  HttpFields fields;  // names in lower case
+  std::string body;
+  std::string id;  // the client's X-Request-Id, or one made here
+  bool from_loopback = false;
+
+  // The first of that name (lower case), or empty.
+  std::string_view field(std::string_view name) const;
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string body;
+  std::string content_type = "application/json";
+  HttpFields fields;  // further ones
+};
+
+std::string_view http_reason(int status);
+// The lower-case letters and digits of 128 random bits.
+std::string random_hex_id();
+
+}  // namespace foresail

@@ -1,0 +1,40 @@
+// What requests are checked against: the model's texts, its numbers, and the limits of the API.
+// Set once when the model is loaded, then read from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "foresail/request.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace foresail {
+
+struct ApiLimits {
+  int max_choices = 8;  // n
+  size_t max_prompts = 1024;
+  size_t max_stops = 16;
+  size_t max_stop_bytes = 1024;
+  size_t max_stop_tokens = 64;
+  int max_json_depth = 128;
+};
+
+struct ServedModel {
+  std::vector<std::string> names;               // the first is the one that answers carry
+  bool lax_names = false;                       // any name is this model
+  const Tokenizer* tokenizer = nullptr;         // null: requests come and go as token ids
+  std::unique_ptr<ChatTemplate> chat_template;  // null: no chat
+  int64_t vocab_size = 0;
+  int64_t max_total_len = 0;  // tokens: the longest prompt and output together
+  SamplingParams defaults;
+  ApiLimits limits;
+  int64_t created = 0;  // seconds since 1970
+};
+
+// Of generation_config.json in the model's folder, where there is one. Throws Error{kModel}.
+SamplingParams read_sampling_defaults(const std::string& model_path);
+
+}  // namespace foresail

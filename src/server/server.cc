@@ -1,0 +1,207 @@
+#include "server/server.h"
+
+#include <fmt/format.h>
+
+#include <ctime>
+#include <filesystem>
+#include <new>
+
+#include "checkpoint/model_config.h"
+#include "server/generation.h"
+#include "server/http/http_server.h"
+#include "server/routes.h"
+
+namespace foresail {
+namespace {
+
+constexpr std::chrono::milliseconds kCloseTimeout{2000};
+
+std::vector<std::string> default_names(const std::string& model_path) {
+  const std::filesystem::path path = std::filesystem::weakly_canonical(model_path);
+  std::vector<std::string> names = {path.filename().string()};
+  if (model_path != names[0]) names.push_back(model_path);
+  return names;
+}
+
+// Null, and said so, where there is none that can be used: many base models have none.
+std::unique_ptr<ChatTemplate> find_chat_template(const std::string& model_path, const Log& log) {
+  try {
+    return std::make_unique<ChatTemplate>(ChatTemplate::load(model_path));
+  } catch (const Error& error) {
+    log.write("no_chat", {{"reason", error.what()}});
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+class Server::Parts final : public HttpApplication {
+ public:
+  explicit Parts(ServeOptions the_options);
+  ~Parts() override;
+
+  void load();
+  void drain(std::chrono::milliseconds timeout);
+
+  void serve(std::shared_ptr<Exchange> exchange) override;
+  HttpResponse fault(int status, std::string_view code, const std::string& message) override;
+  void answered(const HttpRequest& request, int status) override;
+  bool closing() const override { return state.draining; }
+
+  ServeOptions options;
+  ServerState state;
+  Auth auth;
+  Log log;
+  Metrics metrics;
+  Router router;
+  ServedModel model;
+  std::atomic<int64_t> cache_epoch{0};
+  OpenRequests open;
+  std::unique_ptr<EngineThread> engine;
+  std::unique_ptr<Serving> serving;
+  const HttpCounters* http_counters = nullptr;
+  std::unique_ptr<HttpServer> http;
+
+ private:
+  bool let_through(const Route& route, Exchange& exchange);
+};
+
+Server::Parts::Parts(ServeOptions the_options)
+    : options(std::move(the_options)),
+      auth(options.api_keys, options.admin_api_key),
+      log(options.log_format),
+      open(int64_t{options.engine.max_running_requests} + options.max_queued_requests) {
+  const RouteContext context{options, auth, state, serving, http_counters};
+  add_health_routes(router, context);
+  add_info_routes(router, context);
+  add_text_routes(router, context);
+  add_model_routes(router, context);
+  add_admin_routes(router, context);
+  http = std::make_unique<HttpServer>(options.host, options.port, options.http_threads,
+                                      options.http, *this);
+  http_counters = &http->counters();
+}
+
+// Connections first, while the engine can still tell their requests that they have ended; the
+// engine next, while its last events find strands to go to.
+Server::Parts::~Parts() {
+  state.draining = true;
+  open.abort("");
+  http->close_idle();
+  http->wait_closed(kCloseTimeout);
+  engine.reset();
+  http.reset();
+}
+
+void Server::Parts::load() {
+  const EngineOptions& wanted = options.engine;
+  engine = std::make_unique<EngineThread>(wanted);
+  model.names = options.names.empty() ? default_names(wanted.model_path) : options.names;
+  model.lax_names = options.lax_names;
+  model.tokenizer = engine->tokenizer();
+  if (model.tokenizer != nullptr) model.chat_template = find_chat_template(wanted.model_path, log);
+  model.vocab_size = read_model_config(wanted.model_path).vocab_size;
+  model.max_total_len = engine->max_total_len();
+  if (options.model_sampling_defaults) model.defaults = read_sampling_defaults(wanted.model_path);
+  model.limits = options.api;
+  model.created = std::time(nullptr);
+  serving.reset(new Serving{*engine, model, metrics, log, open, options.ping_interval,
+                            state.draining, cache_epoch});
+  state.loaded = true;
+}
+
+void Server::Parts::drain(std::chrono::milliseconds timeout) {
+  state.draining = true;
+  if (engine) engine->drain(timeout);
+  // The last events are on their way to the connections.
+  const auto deadline = std::chrono::steady_clock::now() + kCloseTimeout;
+  while (!open.empty() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  http->close_idle();
+  http->wait_closed(kCloseTimeout);
+}
+
+bool Server::Parts::let_through(const Route& route, Exchange& exchange) {
+  if (const auto error = auth.refuse(exchange.request(), route.access)) {
+    metrics.count_rejection("unauthorised");
+    exchange.send(to_response(*error));
+    return false;
+  }
+  if (route.when == When::kServing && state.draining) {
+    metrics.count_rejection("shutting_down");
+    exchange.send(to_response(unavailable("shutting_down", "The server is shutting down.")));
+    return false;
+  }
+  if (route.when != When::kAlways && !state.loaded) {
+    metrics.count_rejection("model_loading");
+    exchange.send(to_response(unavailable("model_loading", "The model is still being loaded.", 2)));
+    return false;
+  }
+  return true;
+}
+
+void Server::Parts::serve(std::shared_ptr<Exchange> exchange) {
+  const HttpRequest& request = exchange->request();
+  const Router::Match match = router.find(request.method, request.path);
+  if (match.allow.empty())
+    return exchange->send(to_response(
+        api_error(404, "", fmt::format("There is no path {}", request.path.substr(0, 200)))));
+  if (request.method == "OPTIONS")
+    return exchange->send({.status = 204, .fields = {{"Allow", match.allow}}});
+  if (match.route == nullptr) {
+    HttpResponse response = to_response(api_error(
+        405, "method_not_allowed", fmt::format("{} answers to {}", request.path, match.allow)));
+    response.fields.emplace_back("Allow", match.allow);
+    return exchange->send(std::move(response));
+  }
+  if (!let_through(*match.route, *exchange)) return;
+  try {
+    match.route->handle(exchange);
+  } catch (const std::bad_alloc&) {
+    exchange->send(
+        to_response(unavailable("out_of_memory", "Not enough memory for this request.")));
+  } catch (const std::exception& error) {
+    log.write("internal_error", {{"id", request.id}, {"what", error.what()}});
+    exchange->send(to_response(api_error(500, "internal_error", "An internal error occurred.")));
+  }
+}
+
+HttpResponse Server::Parts::fault(int status, std::string_view code, const std::string& message) {
+  return to_response(api_error(status, std::string(code), message));
+}
+
+void Server::Parts::answered(const HttpRequest& request, int status) {
+  metrics.count_response(router.label(request.path), status);
+  if (status < 400) return;
+  log.write("refused", {{"id", request.id},
+                        {"method", request.method},
+                        {"path", request.path.substr(0, 200)},
+                        {"status", status}});
+}
+
+Server::Server(ServeOptions options) : parts_(std::make_unique<Parts>(std::move(options))) {}
+Server::~Server() = default;
+
+void Server::load() {
+  parts_->load();
+}
+int Server::port() const {
+  return parts_->http->port();
+}
+const ServedModel& Server::model() const {
+  return parts_->model;
+}
+void Server::drain(std::chrono::milliseconds timeout) {
+  parts_->drain(timeout);
+}
+void Server::hurry() {
+  parts_->open.abort("");
+}
+
+std::string Server::url() const {
+  const std::string& host = parts_->options.host;
+  const bool v6 = host.find(':') != std::string::npos;
+  return fmt::format("http://{}{}{}:{}", v6 ? "[" : "", host, v6 ? "]" : "", port());
+}
+
+}  // namespace foresail

@@ -1,0 +1,58 @@
+// The server: listens at once, answers 503 until the model is loaded, drains before it ends.
+// Owner: the serve command or a test. Thread rule: one caller, except hurry().
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "foresail/options.h"
+#include "server/http/http_limits.h"
+#include "server/log.h"
+#include "server/served_model.h"
+
+namespace foresail {
+
+struct ServeOptions {
+  EngineOptions engine;
+  std::string host = "127.0.0.1";
+  int port = 8000;  // 0: any that is free
+  int http_threads = 2;
+  HttpLimits http;
+  ApiLimits api;
+  int max_queued_requests = 512;
+  std::vector<std::string> names;  // empty: the model folder's
+  bool lax_names = false;
+  bool model_sampling_defaults = true;  // from generation_config.json; else OpenAI's
+  std::vector<std::string> api_keys;
+  std::string admin_api_key;
+  std::chrono::milliseconds ping_interval{30'000};
+  LogFormat log_format = LogFormat::kText;
+  bool vllm_metrics = true;
+};
+
+class Server {
+ public:
+  // Listens. Throws Error{kUsage} when it cannot.
+  explicit Server(ServeOptions options);
+  // Without a drain before, what still runs is aborted.
+  ~Server();
+
+  // Loads the model; serves from then on. Throws Error.
+  void load();
+  int port() const;
+  // "http://127.0.0.1:8000"
+  std::string url() const;
+  const ServedModel& model() const;
+  // Refuses new requests, waits for those that run, aborts what is left after the timeout, closes
+  // every connection.
+  void drain(std::chrono::milliseconds timeout);
+  // From any thread: aborts what a drain is still waiting for.
+  void hurry();
+
+ private:
+  class Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace foresail

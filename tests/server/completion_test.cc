@@ -1,0 +1,232 @@
+// Rows 11 to 36 of the conformance checklist: /v1/completions.
+#include "server/live_server.h"
+
+namespace foresail {
+namespace {
+
+using Completions = LiveServer;
+
+OrderedJson tokens_of(int port, const std::string& text) {
+  return TestClient(port).post("/tokenize", {{"prompt", text}}).json()["tokens"];
+}
+
+TEST_F(Completions, Row11StringPrompt) {
+  const TestResponse response = complete({{"model", "tales"}});
+  ASSERT_EQ(response.status, 200) << response.body;
+  const OrderedJson json = response.json();
+  EXPECT_TRUE(json["id"].get<std::string>().starts_with("cmpl-"));
+  EXPECT_EQ(json["object"], "text_completion");
+  EXPECT_EQ(json["model"], "tales");
+  EXPECT_TRUE(json["created"].is_number_integer());
+  ASSERT_EQ(json["choices"].size(), 1u);
+  EXPECT_EQ(json["choices"][0]["index"], 0);
+  EXPECT_TRUE(json["choices"][0]["logprobs"].is_null());
+  const OrderedJson& usage = json["usage"];
+  EXPECT_EQ(usage["completion_tokens"], 12);
+  EXPECT_EQ(usage["total_tokens"].get<int>(), usage["prompt_tokens"].get<int>() + 12);
+  EXPECT_TRUE(usage["prompt_tokens_details"]["cached_tokens"].is_number_integer());
+}
+
+TEST_F(Completions, Row12To14EveryKindOfPromptGivesTheSame) {
+  const std::string one = text({}), other = text({{"prompt", "The old captain"}});
+  const OrderedJson ids = tokens_of(port(), "Once upon a time");
+  EXPECT_EQ(text({{"prompt", ids}}), one);
+  EXPECT_EQ(text({{"prompt", {ids}}}), one);
+  const OrderedJson both =
+      complete({{"prompt", {"Once upon a time", "The old captain"}}, {"n", 2}}).json();
+  ASSERT_EQ(both["choices"].size(), 4u);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(both["choices"][i]["index"], i);
+    EXPECT_EQ(both["choices"][i]["text"], i < 2 ? one : other);
+  }
+  const OrderedJson mixed = complete({{"prompt", {"The old captain", ids}}}).json();
+  EXPECT_EQ(mixed["choices"][1]["text"], one);
+}
+
+TEST_F(Completions, Row15AnEmptyPromptStartsFromTheBeginToken) {
+  const OrderedJson json = complete({{"prompt", ""}}).json();
+  EXPECT_EQ(json["usage"]["prompt_tokens"], 1) << json;
+  expect_refused(complete({{"prompt", OrderedJson::array()}}), "prompt", "empty");
+  expect_refused(complete({{"prompt", {OrderedJson::array()}}}), "prompt", "empty");
+}
+
+TEST_F(Completions, Row16NDistinctChoices) {
+  const OrderedJson json =
+      complete({{"n", 3}, {"temperature", 1.0}, {"seed", 5}, {"max_tokens", 16}}).json();
+  ASSERT_EQ(json["choices"].size(), 3u) << json;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(json["choices"][i]["index"], i);
+  EXPECT_NE(json["choices"][0]["text"], json["choices"][1]["text"]);
+  expect_refused(complete({{"n", 0}}), "n", "from 1 to 8");
+  expect_refused(complete({{"n", 9}}), "n", "from 1 to 8");
+  expect_refused(complete({{"n", 16384000000}}), "n", "from 1 to 8");
+}
+
+TEST_F(Completions, Row17And18LengthAndEndToken) {
+  OrderedJson json = complete({{"max_tokens", 3}}).json();
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(json["usage"]["completion_tokens"], 3);
+  json = complete({{"logit_bias", {{"1", 100}}}}).json();  // the end token
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(json["choices"][0]["text"], "");
+  EXPECT_EQ(json["usage"]["completion_tokens"], 1);
+  EXPECT_EQ(json["choices"][0]["matched_stop"], 1);
+}
+
+TEST_F(Completions, Row19And20IgnoreEosAndMinTokens) {
+  OrderedJson json =
+      complete({{"logit_bias", {{"1", 100}}}, {"ignore_eos", true}, {"max_tokens", 5}}).json();
+  EXPECT_EQ(json["usage"]["completion_tokens"], 5);
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "length");
+  json = complete({{"logit_bias", {{"1", 100}}}, {"min_tokens", 4}}).json();
+  EXPECT_EQ(json["usage"]["completion_tokens"], 5);  // four others, then the end token
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
+  expect_refused(complete({{"min_tokens", 20}}), "min_tokens", "20");
+}
+
+TEST_F(Completions, Row21And24StopStrings) {
+  const std::string whole = text({{"max_tokens", 24}});
+  const std::string stop = whole.substr(9, 4);
+  const std::string before = whole.substr(0, whole.find(stop));
+  const OrderedJson json = complete({{"max_tokens", 24}, {"stop", stop}}).json();
+  EXPECT_EQ(json["choices"][0]["text"], before);
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(json["choices"][0]["matched_stop"], stop);
+  EXPECT_EQ(text({{"max_tokens", 24}, {"stop", {"never there", stop}}}), before);
+  EXPECT_EQ(text({{"max_tokens", 24}, {"stop", stop}, {"include_stop_str_in_output", true}}),
+            before + stop);
+  expect_refused(complete({{"stop", ""}}), "stop", "empty");
+  expect_refused(complete({{"stop", OrderedJson(std::vector<std::string>(17, "a"))}}), "stop",
+                 "more than 16");
+}
+
+TEST_F(Completions, Row22AStopAcrossChunksNeverLeaks) {
+  const std::string whole = text({{"max_tokens", 24}});
+  for (size_t at = 3; at + 6 < whole.size(); at += 7) {
+    const std::string stop = whole.substr(at, 6);
+    const TestResponse response = complete({{"max_tokens", 24}, {"stop", stop}, {"stream", true}});
+    std::string streamed;
+    for (const OrderedJson& chunk : response.chunks())
+      streamed += chunk["choices"][0]["text"].get<std::string>();
+    EXPECT_EQ(streamed, whole.substr(0, whole.find(stop))) << stop;
+  }
+}
+
+TEST_F(Completions, Row23StopTokenIds) {
+  const OrderedJson plain = complete({{"return_token_ids", true}}).json();
+  const OrderedJson ids = plain["choices"][0]["token_ids"];
+  ASSERT_EQ(ids.size(), 12u);
+  EXPECT_EQ(plain["choices"][0]["prompt_token_ids"], tokens_of(port(), "Once upon a time"));
+  const OrderedJson json = complete({{"stop_token_ids", {ids[5]}}}).json();
+  size_t first = 0;
+  while (ids[first] != ids[5]) ++first;
+  EXPECT_EQ(json["usage"]["completion_tokens"], first + 1);
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(json["choices"][0]["matched_stop"], ids[5]);
+  expect_refused(complete({{"stop_token_ids", {151645}}}), "stop_token_ids", "151645");
+}
+
+TEST_F(Completions, Row25Echo) {
+  const std::string prompt = "Once upon a time", continuation = text({});
+  EXPECT_EQ(text({{"echo", true}}), prompt + continuation);
+  const OrderedJson only = complete({{"echo", true}, {"max_tokens", 0}}).json();
+  EXPECT_EQ(only["choices"][0]["text"], prompt);
+  EXPECT_EQ(only["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(only["usage"]["completion_tokens"], 0);
+  expect_refused(complete({{"max_tokens", 0}}), "max_tokens", "from 1");
+  std::string streamed;
+  for (const OrderedJson& chunk : complete({{"echo", true}, {"stream", true}}).chunks())
+    streamed += chunk["choices"][0]["text"].get<std::string>();
+  EXPECT_EQ(streamed, prompt + continuation);
+}
+
+TEST_F(Completions, Row28SeedsRepeat) {
+  const auto draw = [&](int64_t seed) {
+    return text({{"temperature", 1.0}, {"seed", seed}, {"max_tokens", 16}});
+  };
+  EXPECT_EQ(draw(7), draw(7));
+  EXPECT_NE(draw(7), draw(8));
+  EXPECT_EQ(draw(-3), draw(-3));
+  const auto unseeded = [&] { return text({{"temperature", 1.0}, {"max_tokens", 16}}); };
+  EXPECT_NE(unseeded(), unseeded());
+}
+
+TEST_F(Completions, Row29To32GreedyByAnyName) {
+  Request request{.prompt = "Once upon a time", .max_tokens = 12};
+  request.sampling.temperature = 0;
+  const std::string greedy = text({});
+  EXPECT_EQ(greedy, plain_text(request));
+  EXPECT_EQ(text({{"temperature", 1}, {"top_k", 1}}), greedy);
+  EXPECT_EQ(text({{"temperature", 1}, {"top_p", 1e-6}}), greedy);
+  EXPECT_EQ(text({{"temperature", 1}, {"min_p", 1}, {"top_p", 1}}), greedy);
+  EXPECT_EQ(text({{"temperature", 0}, {"top_k", -1}}), greedy);
+}
+
+TEST_F(Completions, Row33LogitBias) {
+  const OrderedJson ids = complete({{"return_token_ids", true}}).json()["choices"][0]["token_ids"];
+  const std::string first = std::to_string(ids[0].get<int>());
+  const OrderedJson banned =
+      complete({{"logit_bias", {{first, -100}}}, {"return_token_ids", true}}).json();
+  for (const OrderedJson& id : banned["choices"][0]["token_ids"]) EXPECT_NE(id, ids[0]);
+  const OrderedJson forced =
+      complete({{"logit_bias", {{first, 100}}}, {"return_token_ids", true}}).json();
+  for (const OrderedJson& id : forced["choices"][0]["token_ids"]) EXPECT_EQ(id, ids[0]);
+  expect_refused(complete({{"logit_bias", {{"8192", 1}}}}), "logit_bias", "8192");
+  expect_refused(complete({{"logit_bias", {{"-1", 1}}}}), "logit_bias", "-1");
+  expect_refused(complete({{"logit_bias", {{"5", 101}}}}), "logit_bias", "-100 to 100");
+  EXPECT_EQ(complete({{"logit_bias", {{"8191", 1}}}}).status, 200);
+}
+
+TEST_F(Completions, Row34And79PenaltiesReachTheEngineAndHoldUnderSpeculation) {
+  Request request{.prompt = "Once upon a time", .max_tokens = 24};
+  request.sampling.temperature = 0;
+  request.sampling.frequency_penalty = 1.5f;
+  request.sampling.presence_penalty = 0.5f;
+  request.sampling.repetition_penalty = 1.3f;
+  const OrderedJson fields = {{"frequency_penalty", 1.5},
+                              {"presence_penalty", 0.5},
+                              {"repetition_penalty", 1.3},
+                              {"max_tokens", 24}};
+  EXPECT_EQ(text(fields), plain_text(request));
+  EXPECT_NE(text(fields), text({{"max_tokens", 24}}));
+  expect_refused(complete({{"repetition_penalty", 0}}), "repetition_penalty", "0.001");
+  expect_refused(complete({{"presence_penalty", 2.5}}), "presence_penalty", "-2 to 2");
+}
+
+TEST_F(Completions, Row35And36WhatIsNotServedIsNamed) {
+  expect_refused(complete({{"suffix", "x"}}), "suffix", "not supported");
+  expect_refused(complete({{"best_of", 1}, {"n", 2}}), "best_of", "2");
+  EXPECT_EQ(complete({{"best_of", 2}, {"n", 2}}).status, 200);
+  for (const char* field : {"logprobs", "prompt_logprobs", "response_format", "guided_json",
+                            "regex", "structured_outputs", "allowed_token_ids"})
+    expect_refused(complete({{field, {{"x", 1}}}}), field, "not supported");
+  expect_refused(complete({{"logprobs", 0}}), "logprobs", "not supported");
+  EXPECT_EQ(complete({{"suffix", nullptr}, {"logprobs", nullptr}}).status, 200);
+}
+
+TEST_F(Completions, TheNativeShapeOfLoadTools) {
+  const OrderedJson params = {{"temperature", 0}, {"max_new_tokens", 12}};
+  const OrderedJson one =
+      post("/generate", {{"text", "Once upon a time"}, {"sampling_params", params}}).json();
+  EXPECT_EQ(one["text"], text({})) << one;
+  EXPECT_EQ(one["output_ids"].size(), 12u);
+  EXPECT_EQ(one["meta_info"]["finish_reason"], (OrderedJson{{"type", "length"}, {"length", 12}}));
+  EXPECT_EQ(one["meta_info"]["completion_tokens"], 12);
+  EXPECT_GT(one["meta_info"]["e2e_latency"], 0.0);
+  const OrderedJson ids = tokens_of(port(), "Once upon a time");
+  const OrderedJson two =
+      post("/generate", {{"input_ids", {ids, ids}}, {"sampling_params", params}}).json();
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_EQ(two[1]["text"], one["text"]);
+  const TestResponse stream = post(
+      "/generate", {{"text", "Once upon a time"}, {"sampling_params", params}, {"stream", true}});
+  EXPECT_EQ(stream.chunks().back()["text"], one["text"]);
+  EXPECT_EQ(stream.events().back(), "[DONE]");
+  expect_refused(post("/generate", {{"sampling_params", params}}), "text", "must be given");
+  expect_refused(post("/generate", {{"text", "a"}, {"return_logprob", true}}), "return_logprob",
+                 "not supported");
+  expect_refused(post("/generate", {{"text", "a"}, {"sampling_params", {{"top_p", 2}}}}),
+                 "sampling_params.top_p", "not 2");
+}
+
+}  // namespace
+}  // namespace foresail

@@ -1,0 +1,119 @@
+// Rows 1 to 10 of the conformance checklist: what a client finds before it asks for anything.
+#include "server/live_server.h"
+
+namespace foresail {
+namespace {
+
+using Discovery = LiveServer;
+
+TEST(ServerStart, Row1And2HealthIs503UntilTheModelIsLoadedAndNeedsNoKey) {
+  ServeOptions options = tales_options();
+  options.api_keys = {"secret"};
+  Server server(options);
+  TestClient client(server.port());
+  for (const char* path : {"/health", "/ready", "/ping", "/v1/health"}) {
+    const TestResponse early = client.get(path);
+    EXPECT_EQ(early.status, 503) << path;
+    EXPECT_EQ(early.json()["error"]["code"], "model_loading");
+    EXPECT_GE(std::stoi(early.fields.at("retry-after")), 1);
+  }
+  EXPECT_EQ(client.get("/livez").status, 200);
+  const std::string key = "Authorization: Bearer secret\r\n";
+  EXPECT_EQ(client.request("GET", "/v1/models", "", key).status, 503);
+  EXPECT_EQ(client.request("POST", "/v1/completions", R"({"prompt":"a"})", key).status, 503);
+  server.load();
+  for (const char* path : {"/health", "/ready", "/livez"})
+    EXPECT_EQ(client.get(path).status, 200) << path;
+  EXPECT_EQ(client.get("/v1/models").status, 401);
+  EXPECT_EQ(client.request("GET", "/v1/models", "", key).status, 200);
+  EXPECT_EQ(client.request("GET", "/health_generate", "", key).status, 200);
+}
+
+TEST_F(Discovery, Row3ModelsList) {
+  const OrderedJson list = get("/v1/models").json();
+  EXPECT_EQ(list["object"], "list");
+  ASSERT_GE(list["data"].size(), 1u);
+  const OrderedJson& model = list["data"][0];
+  EXPECT_EQ(model["id"], "tales");
+  EXPECT_EQ(model["object"], "model");
+  EXPECT_TRUE(model["created"].is_number_integer());
+  EXPECT_TRUE(model["owned_by"].is_string());
+  EXPECT_TRUE(model["root"].is_string());
+  EXPECT_EQ(model["max_model_len"], 1024);
+  EXPECT_EQ(get("/v1/models/tales").json(), model);
+}
+
+TEST_F(Discovery, Row4UnknownModelIs404) {
+  const TestResponse response = get("/v1/models/x");
+  expect_refused(response, "model", "`x` does not exist", 404);
+  EXPECT_EQ(response.json()["error"]["code"], "model_not_found");
+  EXPECT_EQ(response.json()["error"]["type"], "invalid_request_error");
+}
+
+TEST_F(Discovery, Row5VersionAndInfo) {
+  EXPECT_TRUE(get("/version").json()["version"].is_string());
+  EXPECT_EQ(get("/model_info").json()["is_generation"], true);
+  EXPECT_EQ(get("/get_model_info").json(), get("/model_info").json());
+  const OrderedJson loads = get("/v1/loads").json();
+  ASSERT_EQ(loads["loads"].size(), 1u) << loads;
+  EXPECT_EQ(loads["loads"][0]["num_running_reqs"], 0);
+  EXPECT_GT(loads["loads"][0]["max_total_num_tokens"], 1000);
+}
+
+TEST_F(Discovery, Row6ServerInfoHasTheAcceptLengthAfterASpeculativeRequest) {
+  complete({{"max_tokens", 24}});
+  for (const char* path : {"/server_info", "/get_server_info"}) {
+    const OrderedJson info = get(path).json();
+    EXPECT_GE(info["internal_states"][0]["avg_spec_accept_length"], 1.0) << info;
+    EXPECT_EQ(info["speculative_algorithm"], "NEXTN");
+    EXPECT_TRUE(info.contains("model_path"));  // an admin from this machine
+  }
+}
+
+TEST_F(Discovery, Row7HeadAndOptions) {
+  TestClient client(port());
+  const TestResponse head = client.request("HEAD", "/v1/models");
+  EXPECT_EQ(head.status, 200);
+  EXPECT_GT(std::stoi(head.fields.at("content-length")), 10);
+  const TestResponse options = client.request("OPTIONS", "/v1/models");
+  EXPECT_EQ(options.status, 204);
+  EXPECT_EQ(options.fields.at("allow"), "GET, HEAD, OPTIONS");
+  EXPECT_EQ(client.get("/health").status, 200);  // in step after an answer without a body
+}
+
+TEST_F(Discovery, Row8And9UnknownPathAndWrongMethod) {
+  expect_refused(get("/v2/nothing"), "", "/v2/nothing", 404);
+  expect_refused(get("/v1/embeddings"), "", "/v1/embeddings", 404);
+  const TestResponse response = get("/v1/completions");
+  expect_refused(response, "", "POST", 405);
+  EXPECT_EQ(response.fields.at("allow"), "POST, OPTIONS");
+  EXPECT_EQ(post("/health", {{"a", 1}}).status, 405);
+}
+
+TEST_F(Discovery, EveryAnswerHasARequestId) {
+  TestClient client(port());
+  EXPECT_EQ(client.get("/health").fields.at("x-request-id").size(), 32u);
+  const TestResponse named = client.request("GET", "/nothing", "", "X-Request-Id: abc-1\r\n");
+  EXPECT_EQ(named.fields.at("x-request-id"), "abc-1");
+  const TestResponse bad = client.request("GET", "/health", "", "X-Request-Id: a b\r\n");
+  EXPECT_EQ(bad.fields.at("x-request-id").size(), 32u);
+}
+
+TEST_F(Discovery, TokenizeAndDetokenize) {
+  const OrderedJson tokens = post("/tokenize", {{"prompt", "Once upon a time"}}).json();
+  EXPECT_EQ(tokens["count"], tokens["tokens"].size());
+  EXPECT_EQ(tokens["max_model_len"], 1024);
+  EXPECT_EQ(tokens["tokens"][0], 0);  // the begin token
+  OrderedJson bare =
+      post("/tokenize", {{"prompt", "Once upon a time"}, {"add_special_tokens", false}}).json();
+  EXPECT_EQ(bare["count"].get<int>() + 1, tokens["count"].get<int>());
+  EXPECT_EQ(post("/detokenize", {{"tokens", bare["tokens"]}}).json()["prompt"], "Once upon a time");
+  EXPECT_EQ(post("/detokenize", {{"tokens", tokens["tokens"]}}).json()["prompt"],
+            "<｜begin▁of▁sentence｜>Once upon a time");
+  expect_refused(post("/detokenize", {{"tokens", {1, 99999}}}), "tokens", "99999");
+  expect_refused(post("/detokenize", {{"tokens", {-1}}}), "tokens", "-1");
+  expect_refused(post("/tokenize", {{"text", "x"}}), "prompt", "is missing");
+}
+
+}  // namespace
+}  // namespace foresail

@@ -1,0 +1,227 @@
+// Rows 83 to 96 of the conformance checklist: what is refused, and how it is said.
+#include "server/live_server.h"
+
+namespace foresail {
+namespace {
+
+using Errors = LiveServer;
+
+TEST_F(Errors, Row83BadJsonSaysWhere) {
+  TestClient client(port());
+  const TestResponse response = client.request("POST", "/v1/completions", R"({"prompt": "a",,})");
+  expect_refused(response, "", "column 16");
+  expect_refused(client.request("POST", "/v1/completions", "[]"), "", "object");
+  expect_refused(client.request("POST", "/v1/completions", "\xff"), "", "JSON");
+  expect_refused(client.request("POST", "/v1/completions", R"({"prompt":"a"} x)"), "", "JSON");
+  expect_refused(client.request("POST", "/v1/completions", ""), "", "JSON");
+}
+
+TEST_F(Errors, Row84WrongTypesAreNamed) {
+  expect_refused(complete({{"max_tokens", "x"}}), "max_tokens", "integer, not a string");
+  expect_refused(complete({{"max_tokens", 1.5}}), "max_tokens", "1.5");
+  expect_refused(complete({{"temperature", "hot"}}), "temperature", "number, not a string");
+  expect_refused(complete({{"stream", "yes"}}), "stream", "true or false");
+  expect_refused(complete({{"stop", 5}}), "stop", "string or a list");
+  expect_refused(complete({{"stop", {"a", 5}}}), "stop", "hold strings");
+  expect_refused(complete({{"logit_bias", OrderedJson::array()}}), "logit_bias", "object");
+  expect_refused(complete({{"prompt", 5}}), "prompt", "must be");
+  expect_refused(complete({{"prompt", {1, "a"}}}), "prompt", "\"a\"");
+  expect_refused(complete({{"model", 5}}), "model", "string");
+  expect_refused(post("/v1/completions", {{"max_tokens", 3}}), "prompt", "is missing");
+  EXPECT_EQ(complete({{"max_tokens", 3.0}}).status, 200);
+}
+
+TEST_F(Errors, Row85NumbersBeyondTheirRange) {
+  TestClient client(port());
+  for (const auto& [number, param] :
+       std::vector<std::pair<std::string, std::string>>{{"NaN", ""},
+                                                        {"Infinity", ""},
+                                                        {"1e400", ""},
+                                                        {"-1", "max_tokens"},
+                                                        {"9223372036854775807", "max_tokens"},
+                                                        {"9223372036854775808", "max_tokens"},
+                                                        {"18446744073709551616", "max_tokens"},
+                                                        {"1e30", "max_tokens"}})
+    expect_refused(
+        client.request("POST", "/v1/completions", R"({"prompt":"a","max_tokens":)" + number + "}"),
+        param, "");
+  EXPECT_EQ(client
+                .request("POST", "/v1/completions",
+                         R"({"prompt":"a","max_tokens":1,"temperature":-0,"seed":-0})")
+                .status,
+            200);
+  expect_refused(client.request("POST", "/v1/completions", R"({"prompt":[-1]})"), "prompt", "-1");
+  expect_refused(client.request("POST", "/v1/completions", R"({"prompt":[8192]})"), "prompt",
+                 "8192");
+  expect_refused(client.request("POST", "/v1/completions", R"({"prompt":[9223372036854775807]})"),
+                 "prompt", "9223372036854775807");
+  EXPECT_EQ(client.request("POST", "/v1/completions", R"({"prompt":[8191],"max_tokens":1})").status,
+            200);
+}
+
+TEST_F(Errors, Row86DeepNesting) {
+  TestClient client(port());
+  const std::string deep(100'000, '[');
+  const auto start = std::chrono::steady_clock::now();
+  expect_refused(client.request("POST", "/v1/completions", R"({"x":)" + deep + "}"), "", "nested");
+  expect_refused(client.request("POST", "/v1/chat/completions", R"({"tools":)" + deep + "}"), "",
+                 "nested");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+  const std::string shallow = std::string(32, '[') + std::string(32, ']');
+  EXPECT_EQ(client
+                .request("POST", "/v1/completions",
+                         R"({"prompt":"a","max_tokens":1,"x":)" + shallow + "}")
+                .status,
+            200);
+}
+
+TEST_F(Errors, Row87DuplicateKeysAreRefused) {
+  expect_refused(
+      TestClient(port()).request("POST", "/v1/completions", R"({"prompt":"a","prompt":"b"})"), "",
+      "repeats the key");
+}
+
+TEST_F(Errors, Row88And89BodiesAndHeadersOverTheLimit) {
+  const double before = metric(port(), "foresail:requests_rejected_total", "headers_too_large");
+  {
+    TestClient client(port());
+    client.send(
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        "Content-Length: 99999999\r\n\r\n");
+    const TestResponse response = client.read();
+    expect_refused(response, "", "exceeds", 413);
+    EXPECT_EQ(response.json()["error"]["code"], "request_too_large");
+    EXPECT_TRUE(client.at_end());
+  }
+  {
+    TestClient client(port());
+    client.send(request_text("GET", "/health", "", "X: " + std::string(70'000, 'a') + "\r\n"));
+    EXPECT_EQ(client.read().status, 431);
+  }
+  {
+    TestClient client(port());
+    client.send(request_text("GET", "/health", "", "X: " + std::string(9'000, 'a') + "\r\n"));
+    EXPECT_EQ(client.read().status, 431);
+  }
+  {
+    TestClient client(port());
+    std::string fields;
+    for (int i = 0; i < 120; ++i) fields += "X" + std::to_string(i) + ": a\r\n";
+    client.send(request_text("GET", "/health", "", fields));
+    EXPECT_EQ(client.read().status, 431);
+  }
+  EXPECT_EQ(metric(port(), "foresail:requests_rejected_total", "headers_too_large"), before + 3);
+}
+
+TEST(QueueServer, Row90AFullQueueIs503WithRetryAfter) {
+  ServeOptions options = tales_options();
+  options.engine.max_running_requests = 1;
+  options.max_queued_requests = 1;
+  Server server(options);
+  server.load();
+  const std::string body = R"({"prompt":"a","stream":true,"max_tokens":900,"ignore_eos":true})";
+  TestClient running(server.port()), queued(server.port()), third(server.port());
+  for (TestClient* client : {&running, &queued}) {
+    client->send(request_text("POST", "/v1/completions", body));
+    EXPECT_NE(client->read_until("200 OK").find("200 OK"), std::string::npos);
+  }
+  const TestResponse full = third.request("POST", "/v1/completions", body);
+  EXPECT_EQ(full.status, 503);
+  EXPECT_GE(std::stoi(full.fields.at("retry-after")), 1);
+  EXPECT_EQ(full.json()["error"]["code"], "server_busy");
+  // Row 98: one that leaves the queue makes room.
+  queued.close();
+  EXPECT_TRUE(eventually(
+      [&] {
+        const TestResponse response =
+            TestClient(server.port()).post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}});
+        return response.status == 200;
+      },
+      30));
+}
+
+TEST_F(Errors, Row92ContextOverflow) {
+  const TestResponse response = complete({{"max_tokens", 5000}});
+  expect_refused(response, "max_tokens", "This model's maximum context length is 1024 tokens");
+  EXPECT_EQ(response.json()["error"]["code"], "context_length_exceeded");
+  EXPECT_EQ(response.json()["error"]["type"], "invalid_request_error");
+  std::string words;
+  for (int i = 0; i < 2000; ++i) words += "tale ";
+  expect_refused(chat({{"messages", {{{"role", "user"}, {"content", words}}}}}), "messages",
+                 "in the messages");
+}
+
+TEST_F(Errors, Row93And94UnknownFieldsAndModels) {
+  EXPECT_EQ(complete({{"user", "u"}, {"metadata", {{"a", 1}}}, {"store", true}, {"zzz", 5}}).status,
+            200);
+  const TestResponse response = complete({{"model", "gpt-4"}});
+  expect_refused(response, "model", "`gpt-4` does not exist", 404);
+  EXPECT_EQ(response.json()["error"]["code"], "model_not_found");
+}
+
+TEST_F(Errors, Row95ContentTypes) {
+  TestClient client(port());
+  const std::string body = R"({"prompt":"a","max_tokens":1})";
+  for (const char* type :
+       {"application/json", "application/json; charset=utf-8", "Application/JSON;charset=UTF-8"})
+    EXPECT_EQ(
+        client
+            .request("POST", "/v1/completions", body, std::string("Content-Type: ") + type + "\r\n")
+            .status,
+        200)
+        << type;
+  for (const char* type : {"text/plain", "application/x-www-form-urlencoded"})
+    expect_refused(client.request("POST", "/v1/completions", body,
+                                  std::string("Content-Type: ") + type + "\r\n"),
+                   "", "application/json", 415);
+}
+
+TEST_F(Errors, Row96ChunkedBodiesAndSmuggling) {
+  {
+    TestClient client(port());
+    client.send(
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n");
+    const std::string body = R"({"prompt":"a","max_tokens":1})";
+    client.send("a\r\n" + body.substr(0, 10) + "\r\n");
+    client.send("13\r\n" + body.substr(10) + "\r\n0\r\n\r\n");
+    EXPECT_EQ(client.read().status, 200);
+    EXPECT_EQ(client.get("/health").status, 200);
+  }
+  for (const char* head :
+       {"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+        "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "Content-Length: -1\r\n\r\n",
+        "Content-Length: +5\r\n\r\nhello", "Content-Length : 5\r\n\r\nhello",
+        "Transfer-Encoding: chunked\r\n\r\n-2\r\nab\r\n0\r\n\r\n", "Host: y\r\n\r\n"}) {
+    TestClient client(port());
+    client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\n" + std::string(head));
+    EXPECT_EQ(client.read().status, 400) << head;
+    EXPECT_TRUE(client.at_end()) << head;
+  }
+  TestClient nameless(port());
+  nameless.send("GET /health HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(nameless.read().status, 400);
+}
+
+TEST_F(Errors, ExpectContinueAndHttp10) {
+  TestClient client(port());
+  const std::string body = R"({"prompt":"a","max_tokens":1})";
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+      "Expect: 100-continue\r\nContent-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n");
+  EXPECT_NE(client.read_until("100 Continue\r\n\r\n").find("100 Continue"), std::string::npos);
+  client.send(body);
+  EXPECT_EQ(client.read().status, 200);
+  TestClient old(port());
+  old.send(
+      "POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 43"
+      "\r\n\r\n{\"prompt\":\"a\",\"max_tokens\":1,\"stream\":true}");
+  const TestResponse response = old.read();
+  EXPECT_EQ(response.fields.count("transfer-encoding"), 0u);
+  EXPECT_TRUE(response.body.ends_with("data: [DONE]\n\n")) << response.body;
+}
+
+}  // namespace
+}  // namespace foresail

@@ -1,0 +1,223 @@
+// Rows 10 and 97 to 105 of the conformance checklist: clients that leave or dawdle, and the end.
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "server/live_server.h"
+
+namespace foresail {
+namespace {
+
+using Lifecycle = LiveServer;
+
+constexpr const char* kEndless =
+    R"({"prompt":"a","stream":true,"max_tokens":900,"ignore_eos":true})";
+
+double owned_pages(int port) {
+  return metric(port, "foresail:kv_pages", "state=\"used\"");
+}
+
+TEST_F(Lifecycle, Row97ADisconnectFreesPagesWithinASecond) {
+  for (const bool stream : {true, false}) {
+    const double gone_before = metric(port(), "foresail:client_disconnects_total", "running") +
+                               metric(port(), "foresail:client_disconnects_total", "waiting");
+    {
+      TestClient client(port());
+      const std::string body =
+          stream ? kEndless : R"({"prompt":"a","max_tokens":900,"ignore_eos":true})";
+      client.send(request_text("POST", "/v1/completions", body));
+      if (stream) client.read_until("\"text\"");
+      EXPECT_TRUE(eventually([&] { return owned_pages(port()) > 0; }));
+    }
+    EXPECT_TRUE(eventually([&] { return owned_pages(port()) == 0; }, 1.0)) << stream;
+    EXPECT_EQ(metric(port(), "foresail:client_disconnects_total", "running") +
+                  metric(port(), "foresail:client_disconnects_total", "waiting"),
+              gone_before + 1);
+  }
+}
+
+// Closes at every kind of place: inside the request, between it and the answer, inside events.
+TEST_F(Lifecycle, ManyDisconnectsLeaveNothingBehind) {
+  const std::string request = request_text("POST", "/v1/completions", kEndless);
+  uint64_t draw = 12345;
+  for (int i = 0; i < 300; ++i) {
+    draw = draw * 6364136223846793005u + 1442695040888963407u;
+    TestClient client(port());
+    if (i % 3 == 0) {
+      client.send(request.substr(0, (draw >> 33) % request.size()));
+    } else {
+      client.send(request);
+      if (i % 3 == 2) client.read_until("data: ");
+    }
+  }
+  EXPECT_TRUE(eventually([&] {
+    return owned_pages(port()) == 0 && metric(port(), "foresail:num_requests_waiting") == 0;
+  }));
+  EXPECT_TRUE(eventually(
+      [&] { return metric(port(), "foresail:http_connections", "state=\"idle\"") == 0; }));
+  EXPECT_EQ(complete({}).status, 200);
+}
+
+TEST_F(Lifecycle, Row99And100AbortAndFlush) {
+  TestClient client(port());
+  client.send(request_text("POST", "/v1/completions",
+                           R"({"prompt":"a","max_tokens":900,"ignore_eos":true,"rid":"mine"})"));
+  EXPECT_TRUE(eventually([&] { return owned_pages(port()) > 0; }));
+  expect_refused(post("/flush_cache", OrderedJson::object()), "", "while requests run");
+  EXPECT_EQ(post("/abort_request", {{"rid", "other"}}).json()["aborted"], 0);
+  EXPECT_EQ(post("/abort_request", {{"rid", "mine"}}).json()["aborted"], 1);
+  const TestResponse response = client.read();
+  EXPECT_EQ(response.status, 499);
+  EXPECT_EQ(response.json()["error"]["code"], "request_aborted");
+  expect_refused(post("/abort_request", OrderedJson::object()), "rid", "abort_all");
+
+  const std::string long_prompt(600, 'x');
+  const auto cached = [&] {
+    return complete({{"prompt", long_prompt}})
+        .json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+        .get<int>();
+  };
+  cached();
+  EXPECT_GT(cached(), 0);
+  EXPECT_TRUE(eventually([&] { return post("/flush_cache", nullptr).status == 200; }));
+  EXPECT_EQ(cached(), 0);
+  EXPECT_GT(cached(), 0);
+  EXPECT_TRUE(eventually([&] { return post("/reset_prefix_cache", nullptr).status == 200; }));
+}
+
+TEST(DrainServer, Row10And101RunningRequestsFinishAndNewOnesGet503) {
+  Server server(tales_options());
+  server.load();
+  TestClient running(server.port()), idle(server.port()), kept(server.port());
+  EXPECT_EQ(idle.get("/health").status, 200);
+  running.send(request_text("POST", "/v1/completions",
+                            R"({"prompt":"a","stream":true,"max_tokens":300,"ignore_eos":true})"));
+  running.read_until("\"text\"");
+  std::thread drain([&] { server.drain(std::chrono::seconds(60)); });
+  EXPECT_TRUE(eventually([&] {
+    TestClient probe(server.port());
+    return probe.get("/ready").status == 503;
+  }));
+  EXPECT_EQ(TestClient(server.port()).get("/livez").status, 200);
+  const TestResponse refused = kept.post("/v1/completions", {{"prompt", "a"}});
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.json()["error"]["code"], "shutting_down");
+  EXPECT_EQ(refused.fields.at("connection"), "close");
+  EXPECT_GE(std::stoi(refused.fields.at("retry-after")), 1);
+  const TestResponse whole = running.read();
+  EXPECT_EQ(whole.events().back(), "[DONE]");
+  drain.join();
+  EXPECT_TRUE(idle.at_end());
+}
+
+TEST(DrainServer, Row102AfterTheTimeoutOrASecondSignalStreamsEndWithAnError) {
+  for (const bool hurry : {false, true}) {
+    Server server(tales_options());
+    server.load();
+    TestClient running(server.port());
+    running.send(request_text("POST", "/v1/completions", kEndless));
+    running.read_until("\"text\"");
+    std::thread drain([&] {
+      server.drain(hurry ? std::chrono::milliseconds(60'000) : std::chrono::milliseconds(50));
+    });
+    if (hurry) {
+      EXPECT_TRUE(
+          eventually([&] { return TestClient(server.port()).get("/ready").status == 503; }));
+      server.hurry();
+    }
+    const TestResponse cut = running.read();
+    EXPECT_TRUE(cut.ended);
+    EXPECT_THAT(cut.events().back(), testing::HasSubstr("shutting_down"));
+    drain.join();
+  }
+}
+
+TEST_F(Lifecycle, Row103IdleConnectionsDoNotBlockANewRequest) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  const int count = limit.rlim_cur > 2500 ? 1000 : 200;
+  std::vector<std::unique_ptr<TestClient>> idle;
+  for (int i = 0; i < count; ++i) {
+    idle.push_back(std::make_unique<TestClient>(port()));
+    if (i % 2 == 0) {
+      EXPECT_EQ(idle.back()->get("/livez").status, 200);
+    }
+  }
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(complete({{"max_tokens", 1}}).status, 200);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_GE(metric(port(), "foresail:http_connections", "state=\"idle\""), count);
+  EXPECT_EQ(idle[0]->get("/livez").status, 200);
+}
+
+TEST_F(Lifecycle, Row104PipelinedAndHalfClosed) {
+  TestClient client(port());
+  const std::string one =
+      request_text("POST", "/v1/completions", R"({"prompt":"a","max_tokens":4,"temperature":0})");
+  client.send(one + one + request_text("GET", "/health", "") + one);
+  const TestResponse first = client.read();
+  EXPECT_EQ(first.status, 200);
+  EXPECT_EQ(client.read().json()["choices"], first.json()["choices"]);
+  EXPECT_EQ(client.read().body, R"({"status":"ok"})");
+  EXPECT_EQ(client.read().status, 200);
+  // What needs no model is answered; a model does not run for someone who may have gone.
+  TestClient half(port());
+  half.send(request_text("GET", "/v1/models", ""));
+  half.shut_write();
+  EXPECT_EQ(half.read().status, 200);
+  EXPECT_TRUE(half.at_end());
+}
+
+TEST(SlowServer, Row105ASlowReaderIsDroppedAndOthersGoOn) {
+  ServeOptions options = tales_options();
+  options.http.max_unsent_bytes = 4096;
+  Server server(options);
+  server.load();
+  TestClient slow(server.port());
+  const int small = 2048;
+  setsockopt(slow.descriptor(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+  // Its stream is far larger than what the sockets between it and the server hold.
+  slow.send(request_text("POST", "/generate",
+                         R"({"text":"a","stream":true,"sampling_params":{"max_new_tokens":1000,)"
+                         R"("ignore_eos":true}})"));
+  TestClient other(server.port());
+  EXPECT_EQ(other.post("/v1/completions", {{"prompt", "b"}, {"max_tokens", 20}}).status, 200);
+  EXPECT_TRUE(eventually(
+      [&] { return metric(server.port(), "foresail:slow_readers_dropped_total") == 1; }, 60));
+  EXPECT_TRUE(eventually([&] { return owned_pages(server.port()) == 0; }, 1));
+}
+
+TEST(SlowServer, SlowSendersAreClosedByTheirTimeouts) {
+  ServeOptions options = tales_options();
+  options.http.header_timeout = std::chrono::milliseconds(200);
+  options.http.body_timeout = std::chrono::milliseconds(200);
+  options.http.keep_alive_timeout = std::chrono::milliseconds(600);
+  Server server(options);
+  server.load();
+  TestClient header(server.port()), body(server.port()), idle(server.port());
+  header.send("POST /v1/comp");
+  body.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nab");
+  EXPECT_EQ(header.read().status, 408);
+  EXPECT_EQ(body.read().status, 408);
+  EXPECT_TRUE(header.at_end());
+  EXPECT_TRUE(idle.at_end());
+  EXPECT_EQ(metric(server.port(), "foresail:requests_rejected_total", "header_timeout"), 1);
+}
+
+TEST(SlowServer, ConnectionsOverTheLimitGet503) {
+  ServeOptions options = tales_options();
+  options.http.max_connections = 2;
+  Server server(options);
+  TestClient first(server.port()), second(server.port());
+  EXPECT_EQ(first.get("/livez").status, 200);
+  EXPECT_EQ(second.get("/livez").status, 200);
+  EXPECT_EQ(TestClient(server.port()).read().status, 503);
+  second.close();
+  EXPECT_TRUE(eventually([&] { return TestClient(server.port()).get("/livez").status == 200; }));
+}
+
+}  // namespace
+}  // namespace foresail

@@ -1,0 +1,177 @@
+"""The official Python client against the real server: what a user of OpenAI's API would try first.
+
+Run by tests/server/run_openai_client: openai_client_test.py FORESAIL MODEL
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import unittest
+import urllib.request
+
+import openai
+
+FORESAIL, MODEL = sys.argv[1:3]
+PROMPT = "Once upon a time"
+
+
+class Server:
+    """A server of its own on a free port; `stop` returns its exit status."""
+
+    def __init__(self, *flags):
+        command = [FORESAIL, "serve", MODEL, "--port", "0", "--threads", "1", "--quiet",
+                   "--context-length", "1024", "--log-format", "off",
+                   "--speculative-algorithm", "MTP", *flags]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        words = self.process.stdout.readline().split()
+        assert words[:1] == ["ready"], words
+        self.url = words[1]
+
+    def client(self, key="unused", retries=0):
+        return openai.OpenAI(base_url=self.url + "/v1", api_key=key, max_retries=retries)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(60)
+        self.process.stdout.close()
+        return status
+
+
+class OpenAiClient(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server()
+        cls.client = cls.server.client()
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0
+
+    def complete(self, **fields):
+        fields = {"model": "tales", "prompt": PROMPT, "max_tokens": 16, "temperature": 0} | fields
+        return self.client.completions.create(**fields)
+
+    def chat(self, **fields):
+        fields = {"model": "tales", "max_tokens": 16, "temperature": 0,
+                  "messages": [{"role": "user", "content": "Tell me a tale"}]} | fields
+        return self.client.chat.completions.create(**fields)
+
+    def test_models(self):
+        self.assertIn("tales", [model.id for model in self.client.models.list()])
+        self.assertEqual(self.client.models.retrieve("tales").id, "tales")
+        with self.assertRaises(openai.NotFoundError) as caught:
+            self.client.models.retrieve("other")
+        self.assertEqual(caught.exception.code, "model_not_found")
+
+    def test_completion(self):
+        answer = self.complete()
+        self.assertEqual(answer.object, "text_completion")
+        self.assertEqual(answer.choices[0].finish_reason, "length")
+        self.assertEqual(answer.usage.completion_tokens, 16)
+        self.assertTrue(answer._request_id)
+        streamed = list(self.complete(stream=True))
+        self.assertEqual("".join(chunk.choices[0].text for chunk in streamed),
+                         answer.choices[0].text)
+
+    def test_several_prompts_and_choices(self):
+        answer = self.complete(prompt=[PROMPT, "The old captain"], n=2)
+        self.assertEqual([choice.index for choice in answer.choices], [0, 1, 2, 3])
+        self.assertEqual(answer.choices[0].text, answer.choices[1].text)
+
+    def test_chat(self):
+        answer = self.chat()
+        message = answer.choices[0].message
+        self.assertEqual(message.role, "assistant")
+        self.assertIsNone(message.tool_calls)
+        self.assertIsNone(message.refusal)
+        text, usage, finishes = "", None, []
+        for chunk in self.chat(stream=True, stream_options={"include_usage": True}):
+            self.assertEqual(chunk.object, "chat.completion.chunk")
+            for choice in chunk.choices:
+                text += choice.delta.content or ""
+                if choice.finish_reason:
+                    finishes.append(choice.finish_reason)
+            usage = chunk.usage or usage
+        self.assertEqual(text, message.content)
+        self.assertEqual(finishes, ["length"])
+        self.assertEqual(usage.total_tokens, answer.usage.total_tokens)
+
+    def test_the_clients_own_stream_helper(self):
+        with self.client.chat.completions.stream(
+                model="tales", max_tokens=16, temperature=0,
+                messages=[{"role": "user", "content": "Tell me a tale"}]) as stream:
+            text = "".join(event.delta for event in stream if event.type == "content.delta")
+            final = stream.get_final_completion()
+        self.assertEqual(final.choices[0].message.content, text)
+
+    def test_stop_seed_and_bias(self):
+        whole = self.complete().choices[0].text
+        stop = whole[6:9]
+        self.assertEqual(self.complete(stop=[stop]).choices[0].text, whole[:whole.find(stop)])
+        drawn = [self.complete(temperature=1, seed=3).choices[0].text for _ in range(2)]
+        self.assertEqual(*drawn)
+        ended = self.complete(logit_bias={"1": 100})
+        self.assertEqual(ended.choices[0].finish_reason, "stop")
+
+    def test_extra_fields(self):
+        answer = self.complete(extra_body={"return_meta_info": True, "ignore_eos": True})
+        self.assertGreaterEqual(answer.choices[0].meta_info["spec_accept_length"], 1.0)
+
+    def test_errors(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.complete(max_tokens=100000)
+        self.assertEqual(caught.exception.code, "context_length_exceeded")
+        self.assertEqual(caught.exception.type, "invalid_request_error")
+        self.assertIn("This model's maximum context length is", str(caught.exception))
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.complete(temperature=3)
+        self.assertEqual(caught.exception.param, "temperature")
+        with self.assertRaises(openai.NotFoundError):
+            self.complete(model="other")
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat(response_format={"type": "json_object"})
+        self.assertEqual(caught.exception.param, "response_format")
+
+    def test_leaving_a_stream_frees_its_pages(self):
+        stream = self.complete(stream=True, max_tokens=900, extra_body={"ignore_eos": True})
+        next(iter(stream))
+        stream.close()
+        for _ in range(100):
+            with urllib.request.urlopen(self.server.url + "/v1/loads") as answer:
+                load = json.load(answer)["loads"][0]
+            if load["num_running_reqs"] == 0 and load["num_used_tokens"] == 0:
+                return
+        self.fail(f"still running: {load}")
+
+
+class OtherServers(unittest.TestCase):
+    def test_keys(self):
+        server = Server("--api-key", "alpha")
+        with self.assertRaises(openai.AuthenticationError) as caught:
+            server.client("beta").models.list()
+        self.assertEqual(caught.exception.code, "invalid_api_key")
+        self.assertTrue(list(server.client("alpha").models.list()))
+        self.assertEqual(server.stop(), 0)
+
+    def test_a_full_queue_is_retried_until_it_succeeds(self):
+        server = Server("--max-running-requests", "1", "--max-queued-requests", "0")
+        busy = server.client().completions.create(
+            model="tales", prompt=PROMPT, max_tokens=400, stream=True,
+            extra_body={"ignore_eos": True})
+        events = iter(busy)
+        next(events)
+        with self.assertRaises(openai.InternalServerError) as caught:
+            server.client().completions.create(model="tales", prompt=PROMPT, max_tokens=1)
+        self.assertEqual(caught.exception.status_code, 503)
+        self.assertEqual(caught.exception.code, "server_busy")
+        answer = server.client(retries=20).completions.create(
+            model="tales", prompt=PROMPT, max_tokens=1)
+        self.assertEqual(answer.usage.completion_tokens, 1)
+        for _ in events:
+            pass
+        self.assertEqual(server.stop(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
