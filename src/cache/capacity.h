@@ -25,16 +25,14 @@ class Capacity {
   PageSize page_size() const { return config_.page_size; }
   int32_t max_draft_len() const { return config_.max_draft_len; }
 
-  // How far past prompt + max_new_tokens a row may be written. Results come one step late, so when
-  // step s+1 is planned with L known and step s in flight, the true length is at most L + K + 1;
-  // step s+1 verifies K + 1 rows from there, and its draft loop goes on for K - 1 more (K where
-  // drafts_from_bonus). A request that is planned at all still lacks a token that step s does not
-  // surely give: L + 3 <= prompt + max_new.
-  Tokens lookahead() const;
-
   // Positions below this are written by the pass, given the greatest length it may start from.
   Tokens decode_reach(Tokens kv_len_upper, int32_t draft_len, int32_t next_draft_len) const;
   Tokens prefill_reach(Tokens chunk_end, int32_t next_draft_len) const;
+  // The most drafts whose run ends within prompt + max_new_tokens, and the most whose loop writes
+  // no further; at least 0. So a row never needs a page beyond what its request asked for, results
+  // one step late or not.
+  int32_t most_draft_len(Tokens kv_len_upper, Tokens max_total_len) const;
+  int32_t most_next_draft_len(Tokens next_kv_len_upper, Tokens max_total_len) const;
 
   Pages worst_case(Tokens prompt_len, Tokens max_new_tokens) const;
   // The worst case, or the numbers that say why the request can never run.

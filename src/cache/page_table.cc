@@ -4,9 +4,9 @@
 
 namespace foresail {
 
-int32_t PageTable::columns_for(Tokens longest, Tokens margin, PageSize size) {
+int32_t PageTable::columns_for(Tokens longest, PageSize size) {
   constexpr int64_t kGranuleTokens = 128;
-  const int64_t tokens = round_up<int64_t>((longest + margin).value, kGranuleTokens);
+  const int64_t tokens = round_up<int64_t>(longest.value, kGranuleTokens);
   const int64_t columns = tokens / size.tokens();
   FORESAIL_CHECK(columns <= INT32_MAX, "{} columns", columns);
   return static_cast<int32_t>(columns);

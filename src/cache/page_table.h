@@ -27,9 +27,9 @@ class PageTable {
   static constexpr int32_t kPastEnd = -559038737;  // 0xdeadbeef
 #endif
 
-  // The width rule: the longest sequence plus the speculative margin, in multiples of 128 tokens,
-  // because block-table kernels read the table in units of 128.
-  static int32_t columns_for(Tokens longest, Tokens margin, PageSize size);
+  // The width rule: the longest sequence in multiples of 128 tokens, because block-table kernels
+  // read the table in units of 128. Speculation needs no margin: Capacity keeps drafts within it.
+  static int32_t columns_for(Tokens longest, PageSize size);
 
   PageTable(int32_t slots, int32_t columns);
 

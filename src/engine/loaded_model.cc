@@ -94,8 +94,9 @@ SpeculativeAlgorithm parse_speculative_algorithm(const std::string& name) {
               name);
 }
 
-LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress)
-    : options_(std::move(options)) {
+LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress,
+                         std::unique_ptr<KernelSet> kernels)
+    : options_(std::move(options)), kernels_(std::move(kernels)) {
   const ModelConfig config = read_model_config(options_.model_path);
   const DType dtype = parse_dtype("--dtype", options_.dtype);
   const AttentionConfig attention = attention_config(options_);
@@ -112,7 +113,7 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress)
 
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   threads_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads : cores);
-  kernels_ = create_kernels(options_, dtype, *threads_);
+  if (kernels_ == nullptr) kernels_ = create_kernels(options_, dtype, *threads_);
   std::unique_ptr<WeightSource> source;
   if (options_.load_format == "dummy")
     source = dummy_weights(config, options_.seed);
@@ -122,7 +123,7 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress)
     throw_error(ErrorCode::kUsage, "--load-format {} is unknown: choose auto, safetensors or dummy",
                 options_.load_format);
 
-  // What is in flight may be three chains past the committed length (Capacity::lookahead).
+  // A request alone (TextGenerator) may verify and draft past its last token.
   const int64_t margin = 3 * (options_.speculative.steps + 1);
   WeightLoader loader(*source, *kernels_, std::move(progress));
   model_ = std::make_unique<MlaModel>(config, loader, *kernels_, plan_.context_length + margin);

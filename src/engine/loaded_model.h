@@ -20,7 +20,9 @@ namespace foresail {
 class LoadedModel {
  public:
   // Throws Error for anything wrong with the model, the options or the machine.
-  explicit LoadedModel(ModelOptions options, LoadProgress progress = {});
+  // kernels: instead of the set that the options name.
+  explicit LoadedModel(ModelOptions options, LoadProgress progress = {},
+                       std::unique_ptr<KernelSet> kernels = nullptr);
 
   const ModelOptions& options() const { return options_; }
   const ModelConfig& config() const { return model_->config(); }

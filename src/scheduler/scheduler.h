@@ -82,6 +82,7 @@ class Scheduler {
   void plan_chunk(Sequence& request, size_t rank, int32_t draft_len, StepPlan& plan);
   void plan_decode(Sequence& request, size_t rank, int32_t draft_len, StepPlan& plan);
   Tokens expected_reach(const Sequence& request) const;
+  int32_t next_drafts(const Sequence& request, Tokens next_kv_len_upper, int32_t draft_len) const;
   uint64_t random(uint64_t bound);
   template <typename T>
   void shuffle(std::vector<T>& items);

@@ -101,8 +101,9 @@ bool Scheduler::admit_front(StepPlan& plan) {
 
 // Room for the prefill and the next iteration, and never more than the worst case.
 Tokens Scheduler::expected_reach(const Sequence& request) const {
-  const Tokens next = request.length() + request.pending_most + Tokens{1};
-  return std::min(next, request.max_total_len) + capacity().lookahead();
+  const int32_t drafts = request.max_draft_len;
+  const Tokens next = request.length() + request.pending_most;
+  return std::min(capacity().decode_reach(next, drafts, drafts), request.max_total_len);
 }
 
 void Scheduler::assign_chunks(DeviceEpoch step) {
@@ -147,7 +148,7 @@ void Scheduler::plan_chunk(Sequence& request, size_t rank, int32_t draft_len, St
   auto& state = std::get<Prefilling>(request.state);
   if (state.chunk_end == state.planned) return;
   const bool last = state.chunk_end == state.length;
-  const int32_t next_draft_len = last ? std::min(draft_len, request.max_draft_len) : 0;
+  const int32_t next_draft_len = last ? next_drafts(request, state.chunk_end, draft_len) : 0;
   if (!secure_pages(request, capacity().prefill_reach(state.chunk_end, next_draft_len), rank)) {
     return;
   }
@@ -175,11 +176,12 @@ void Scheduler::plan_chunk(Sequence& request, size_t rank, int32_t draft_len, St
 
 void Scheduler::plan_decode(Sequence& request, size_t rank, int32_t draft_len, StepPlan& plan) {
   auto& state = std::get<Decoding>(request.state);
-  const Tokens wanted = request.wanted();
-  if (wanted <= Tokens{0}) return;  // what is under way surely ends it
-  const int32_t next_draft_len = std::min(draft_len, request.max_draft_len);
-  const int32_t verified = static_cast<int32_t>(std::min<int64_t>(state.drafted, wanted.value - 1));
+  if (request.wanted() <= Tokens{0}) return;  // what is under way surely ends it
   const Tokens kv_len_upper = request.kv_len_upper();
+  const int32_t verified =
+      std::min(state.drafted, capacity().most_draft_len(kv_len_upper, request.max_total_len));
+  const int32_t next_draft_len =
+      next_drafts(request, kv_len_upper + Tokens{verified + 1}, draft_len);
   if (!secure_pages(request, capacity().decode_reach(kv_len_upper, verified, next_draft_len),
                     rank)) {
     return;
@@ -193,6 +195,12 @@ void Scheduler::plan_decode(Sequence& request, size_t rank, int32_t draft_len, S
   ++request.pending_steps;
   request.pending_least += Tokens{1};
   request.pending_most += Tokens{verified + 1};
+}
+
+int32_t Scheduler::next_drafts(const Sequence& request, Tokens next_kv_len_upper,
+                               int32_t draft_len) const {
+  return std::min({draft_len, request.max_draft_len,
+                   capacity().most_next_draft_len(next_kv_len_upper, request.max_total_len)});
 }
 
 // splitmix64

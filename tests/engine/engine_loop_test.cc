@@ -65,8 +65,7 @@ TEST(EngineLoop, RefusesWhatCanNeverRunWithTheNumbers) {
   };
   EXPECT_EQ(refusal([](Request& r) { r.max_tokens = 100; }), "accepted");
   EXPECT_EQ(refusal([](Request& r) { r.max_tokens = 200; }),
-            "prompt of 3 tokens, max_tokens 200 and 0 tokens of lookahead need 4 pages of 64 "
-            "tokens, the KV pool has 2");
+            "prompt of 3 tokens and max_tokens 200 need 4 pages of 64 tokens, the KV pool has 2");
   EXPECT_EQ(refusal([](Request& r) { r.max_tokens = 300; }),
             "prompt of 3 tokens and max_tokens 300 exceed the context of 256");
   EXPECT_EQ(refusal([](Request& r) { r.input_ids.clear(); }), "the prompt has no token");

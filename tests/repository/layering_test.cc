@@ -56,6 +56,34 @@ TEST(Layering, NoBackEdges) {
   EXPECT_GT(files, 50);
 }
 
+// Scheduling decisions are repeated on every rank, so they may depend on their inputs only: what
+// has a clock, a random source, a socket or a thread could make two ranks disagree.
+bool is_local_input(const std::string& line) {
+  for (const char* word : {"<chrono>", "<ctime>", "<time.h>", "<random>", "<thread>", "<mutex>",
+                           "<atomic>", "<sys/", "<unistd.h>", "<fstream>", "<filesystem>",
+                           "std::rand", "getenv", "random_device", "clock("})
+    if (line.find(word) != std::string::npos) return true;
+  return false;
+}
+
+TEST(Layering, PlansComeFromTheirInputsOnly) {
+  int files = 0;
+  for (const char* folder : {"cache", "scheduler"}) {
+    const std::filesystem::path source =
+        std::filesystem::path(FORESAIL_SOURCE_DIR) / "src" / folder;
+    for (const auto& entry : std::filesystem::directory_iterator(source)) {
+      if (entry.path().extension() != ".h" && entry.path().extension() != ".cc") continue;
+      ++files;
+      std::ifstream stream(entry.path());
+      for (std::string line; std::getline(stream, line);)
+        EXPECT_FALSE(is_local_input(line)) << entry.path() << ": " << line;
+    }
+  }
+  EXPECT_GT(files, 15);
+  EXPECT_TRUE(is_local_input("#include <chrono>"));
+  EXPECT_FALSE(is_local_input("#include <vector>"));
+}
+
 TEST(Layering, FindsABackEdge) {
   EXPECT_NE(complaint("base", "#include \"engine/engine.h\""), "");
   EXPECT_NE(complaint("text", "#include \"tensor/buffer.h\""), "");

@@ -24,14 +24,35 @@ TEST(Capacity, RefusesWithTheNumbers) {
   EXPECT_EQ(c.fits(Tokens{12}, Tokens{4084}), Pages{64});
   const Result<Pages> refused = c.fits(Tokens{4097}, Tokens{1});
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message,
-            "prompt of 4097 tokens, max_tokens 1 and 0 tokens of lookahead need 65 pages of 64 "
-            "tokens, the KV pool has 64");
+  EXPECT_EQ(
+      refused.error().message,
+      "prompt of 4097 tokens and max_tokens 1 need 65 pages of 64 tokens, the KV pool has 64");
   EXPECT_EQ(refused.error().param, "prompt");
   EXPECT_EQ(c.fits(Tokens{13}, Tokens{4084}).error().param, "max_tokens");
   EXPECT_FALSE(c.fits(Tokens{0}, Tokens{1}));
   EXPECT_FALSE(c.fits(Tokens{1}, Tokens{0}));
   EXPECT_EQ(c.max_total_len(), Tokens{4096});
+}
+
+// K9: whatever may be planned stays within prompt + max_tokens, and nothing less is allowed.
+TEST(Capacity, DraftsStopWhereTheRequestDoes) {
+  const Tokens limit{40};
+  for (int32_t i = 0; i < 32; ++i) {
+    const int32_t depth = i / 2;
+    CapacityConfig config = capacity(40, 1, 40, depth);
+    config.drafts_from_bonus = i % 2 == 1;
+    const Capacity c(config);
+    for (Tokens length{0}; length < limit; length += Tokens{1}) {
+      const int32_t drafts = c.most_draft_len(length, limit);
+      const Tokens next = length + Tokens{drafts + 1};
+      const int32_t next_drafts = c.most_next_draft_len(next, limit);
+      EXPECT_LE(c.decode_reach(length, drafts, next_drafts), limit);
+      // One more could end a run behind the limit.
+      EXPECT_TRUE(drafts == depth || length + Tokens{drafts + 3} > limit);
+      EXPECT_TRUE(next_drafts == depth || c.decode_reach(length, drafts, next_drafts + 1) > limit);
+      EXPECT_LE(c.prefill_reach(length, c.most_next_draft_len(length, limit)), limit);
+    }
+  }
 }
 
 TEST(Capacity, HugeNumbersDoNotWrap) {
@@ -43,12 +64,12 @@ TEST(Capacity, HugeNumbersDoNotWrap) {
   }
 }
 
-// K2: the row holds the worst case of the longest request, whatever K.
-TEST(Capacity, TableHoldsTheMargin) {
+// K2: the row holds the worst case of the longest request, and that is the same whatever K.
+TEST(Capacity, TableHoldsTheLongestRequest) {
   for (int32_t page : {1, 16, 32, 64}) {
     for (int32_t drafts = 0; drafts <= 15; ++drafts) {
       const Capacity c(capacity(100'000, page, 128, drafts));
-      EXPECT_GE(Pages{c.table_columns()}, c.worst_case(Tokens{64}, Tokens{64}));
+      EXPECT_EQ(Pages{c.table_columns()}, c.worst_case(Tokens{64}, Tokens{64}));
     }
   }
 }

@@ -96,8 +96,8 @@ TEST(PagePoolDeathTest, LiveHandleAtDestructionAborts) {
 
 // K2: one rule gives the width of every table.
 TEST(PageTable, WidthRule) {
-  const auto columns = [](int64_t tokens, int32_t page, int64_t margin = 0) {
-    return PageTable::columns_for(Tokens{tokens}, Tokens{margin}, PageSize(page));
+  const auto columns = [](int64_t tokens, int32_t page) {
+    return PageTable::columns_for(Tokens{tokens}, PageSize(page));
   };
   EXPECT_EQ(columns(9416, 1), 9472);
   EXPECT_EQ(columns(9416, 16), 592);
@@ -107,8 +107,6 @@ TEST(PageTable, WidthRule) {
   EXPECT_EQ(columns(128, 64), 2);
   EXPECT_EQ(columns(129, 64), 4);
   EXPECT_EQ(columns(120000, 64), 1876);
-  EXPECT_EQ(columns(128, 64, 1), 4);
-  EXPECT_EQ(columns(120, 1, 8), 128);
 }
 
 TEST(PageTable, RowsAreStableAndTheRestIsPastEnd) {

@@ -139,6 +139,16 @@ TEST(SchedulerDeathTest, StepsInOrderAndOneAhead) {
   EXPECT_DEATH(scheduler.complete({.step = first.step + 1}), "expected");
 }
 
+// K4: a row that commits nothing would leave a gather index of -1 behind.
+TEST(SchedulerDeathTest, EveryStepBringsAToken) {
+  ScriptedEngine engine({.page_size = 1});
+  Scheduler& scheduler = engine.scheduler();
+  ASSERT_TRUE(scheduler.submit({.prompt = {1, 2}, .max_new_tokens = Tokens{9}}));
+  const StepPlan plan = scheduler.plan_step(0);
+  EXPECT_DEATH(scheduler.complete({.step = plan.step, .rows = {{.slot = plan.prefill[0].slot}}}),
+               "a step without a token");
+}
+
 TEST(Scheduler, DraftsNoFurtherThanTheLimit) {
   ScriptedEngine engine({.max_draft_len = 7, .lag = false});
   engine.executor().accept_rate = 0;
