@@ -44,6 +44,8 @@ const char* algorithm_name(SpeculativeAlgorithm algorithm) {
       return "NEXTN";
     case SpeculativeAlgorithm::kEagle3:
       return "EAGLE3";
+    case SpeculativeAlgorithm::kStandalone:
+      return "STANDALONE";
     case SpeculativeAlgorithm::kNgram:
       return "NGRAM";
     case SpeculativeAlgorithm::kNone:

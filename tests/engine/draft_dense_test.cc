@@ -68,7 +68,9 @@ TEST(DraftDense, EveryStepEqualsOnePassInFloat64) {
       for (float& x : states) x = static_cast<float>(random() >> 40) * 0x1p-23f - 1.0f;
 
       Head paged(create_cpu_kernels({.dtype = DType::kF32, .isa = "auto", .pool = &threads}));
-      HeadDrafter drafter("mtp", std::move(paged.head), 1, 200, page_size, DType::kF32);
+      const ModelConfig dims;  // of a cost model that drafting does not ask
+      PassPlanner planner({.page_size = page_size}, dims);
+      HeadDrafter drafter("mtp", std::move(paged.head), planner, 1, 200, {DType::kF32});
       std::vector<Step> steps;
       drafter.observe([&](const HeadDrafter::Proposal& proposal, std::span<const float> logits) {
         steps.push_back({proposal.state, {logits.begin(), logits.end()}, proposal.token});
@@ -89,7 +91,7 @@ TEST(DraftDense, EveryStepEqualsOnePassInFloat64) {
       for (int step = 0; step < kSteps; ++step) {
         EXPECT_EQ(drafts[0][step], steps[step].token);
         const auto count = static_cast<int32_t>(next.size());
-        LatentStore store(1, 2, 256, shape.latent_dim, shape.rope_dim, DType::kF32);
+        LatentStore store(1, 2, 256, shape.latent_dim, shape.rope_dim, {DType::kF32});
         const int32_t page = 1;
         std::vector<int32_t> positions(count), slots(count);
         for (int32_t i = 0; i < count; ++i) {

@@ -72,8 +72,9 @@ void ScriptedLoop::use_digest_drafter(DigestHead::Guess guess) {
 std::unique_ptr<Drafter> ScriptedLoop::digest_drafter(DigestHead::Guess guess) {
   auto head = std::make_unique<DigestHead>(contexts_, std::move(guess));
   passes_ = head->passes();
-  return std::make_unique<HeadDrafter>("digest", std::move(head), options_.slot_count,
-                                       model_.page_count(), options_.page_size, DType::kF32);
+  return std::make_unique<HeadDrafter>("digest", std::move(head), model_.planner(),
+                                       options_.slot_count, model_.page_count(),
+                                       CacheFormat{DType::kF32});
 }
 
 void ScriptedLoop::use_drafter(std::unique_ptr<Drafter> drafter) {

@@ -95,10 +95,21 @@ class PrefillForms : public testing::Test {
         slots.push_back(table[position / kPageSize] * kPageSize + position % kPageSize);
       }
     }
-    const MlaModel::Output output =
-        model_->forward({tokens, positions, slots, sequences, {}, {}, path}, pool.layers());
+    const MlaModel::Output output = model_->forward(
+        {tokens, positions, slots, sequences, {}, {}, path, prefix_parts(parts)}, pool.layers());
     const auto* state = static_cast<const float*>(output.hidden.data);
     return {state, state + output.hidden.rows * output.hidden.cols};
+  }
+
+  // As the plan of an expanded pass has them.
+  static std::vector<PrefixPart> prefix_parts(const std::vector<Part>& parts) {
+    constexpr int32_t kChunkKeys = 4096;
+    std::vector<PrefixPart> result;
+    for (size_t i = 0; i < parts.size(); ++i)
+      for (int32_t begin = 0; begin < parts[i].prefix; begin += kChunkKeys)
+        result.push_back(
+            {static_cast<int32_t>(i), begin, std::min(kChunkKeys, parts[i].prefix - begin)});
+    return result;
   }
 
   ThreadPool threads_{1};

@@ -60,8 +60,9 @@ std::string plain_text(Request request) {
 }
 
 TestResponse LiveServer::complete(OrderedJson fields) {
-  for (const auto& [name, value] :
-       OrderedJson{{"prompt", "Once upon a time"}, {"temperature", 0}, {"max_tokens", 12}}.items())
+  const OrderedJson defaults{
+      {"prompt", "Once upon a time"}, {"temperature", 0}, {"max_tokens", 12}};
+  for (const auto& [name, value] : defaults.items())
     if (!fields.contains(name)) fields[name] = value;
   return post("/v1/completions", fields);
 }
@@ -73,10 +74,10 @@ std::string LiveServer::text(const OrderedJson& fields) {
 }
 
 TestResponse LiveServer::chat(OrderedJson fields) {
-  for (const auto& [name, value] : OrderedJson{
-           {"messages", {{{"role", "user"}, {"content", "Tell me a tale"}}}},
-           {"temperature", 0},
-           {"max_tokens", 12}}.items())
+  const OrderedJson defaults{{"messages", {{{"role", "user"}, {"content", "Tell me a tale"}}}},
+                             {"temperature", 0},
+                             {"max_tokens", 12}};
+  for (const auto& [name, value] : defaults.items())
     if (!fields.contains(name)) fields[name] = value;
   return post("/v1/chat/completions", fields);
 }
