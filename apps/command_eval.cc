@@ -190,8 +190,9 @@ void add_acceptance(CLI::App& eval) {
     const auto tokenizer = load_tokenizer(flags->model.options.model_path);
     const auto model = load_model(flags->model);
     if (model->drafter() == nullptr)
-      throw_error(ErrorCode::kUsage,
-                  "eval acceptance needs --speculative-algorithm MTP, EAGLE3 or NGRAM");
+      throw_error(
+          ErrorCode::kUsage,
+          "eval acceptance needs --speculative-algorithm MTP, EAGLE, EAGLE3, NGRAM or STANDALONE");
     if (!flags->json)
       fmt::print("{:>6} {:>6} {:>8}  {:<32} {:>7} {:>10}\n", "drafts", "T", "length",
                  " % accepted of drafted, by position", "tokens", "4-grams");

@@ -86,10 +86,10 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
   SpeculativeOptions& spec = options.speculative;
   command
       .add_option("--speculative-algorithm", flags.speculative_algorithm,
-                  "MTP (NEXTN), EAGLE3, NGRAM, STANDALONE or NONE")
+                  "MTP (NEXTN), EAGLE, EAGLE3, NGRAM, STANDALONE or NONE")
       ->capture_default_str();
   command.add_option("--speculative-draft-model-path", spec.draft_model_path,
-                     "folder of the EAGLE-3 head or of the independent draft model");
+                     "folder of the EAGLE head or of the independent draft model");
   command.add_flag("--no-skip-draft-kv-indices{false}", options.skip_draft_kv_indices,
                    "build key lists for draft loops that nothing reads, to measure their cost");
   command.add_flag("--speculative-fixed{false}", spec.adaptive,

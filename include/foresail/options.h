@@ -8,18 +8,18 @@
 
 namespace foresail {
 
-enum class SpeculativeAlgorithm { kNone, kMtp, kEagle3, kNgram, kStandalone };
+enum class SpeculativeAlgorithm { kNone, kMtp, kEagle, kEagle3, kNgram, kStandalone };
 
 struct SpeculativeOptions {
   SpeculativeAlgorithm algorithm = SpeculativeAlgorithm::kNone;
-  std::string draft_model_path = {};  // the EAGLE-3 head, the independent small model
+  std::string draft_model_path = {};  // the EAGLE head, the independent small model
   int steps = 3;                      // drafts per iteration, at most
   // Every step drafts as many as pay, from costs measured at start-up and acceptance so far.
   bool adaptive = true;
   std::optional<double> simulate_accept_length = {};
 };
 
-// "MTP", "NEXTN", "EAGLE3", "NGRAM", "STANDALONE", "NONE", any case. Throws Error{kUsage} naming the choices.
+// "MTP", "NEXTN", "EAGLE", "EAGLE3", "NGRAM", "STANDALONE", "NONE", any case. Throws Error{kUsage} naming the choices.
 SpeculativeAlgorithm parse_speculative_algorithm(const std::string& name);
 
 struct ModelOptions {

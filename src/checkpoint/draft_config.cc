@@ -98,7 +98,11 @@ DraftConfig read_draft_config(const std::filesystem::path& draft_dir, const Mode
   const std::string where = (draft_dir / "config.json").string();
   const auto parsed = parse_json(read_text_file(where, kMaxConfigBytes));
   if (!parsed) throw_model_error("{}: {}", where, parsed.error().message);
-  const ConfigFields fields(*parsed, where);
+  const ConfigFields outer(*parsed, where);
+  // One engine wraps EAGLE-1/2 configs.
+  const ConfigFields fields = outer.text_or("model_type", "") == "eagle" && outer.has("model")
+                                  ? outer.child("model")
+                                  : outer;
   if (fields.has("quantization_config"))
     fields.refuse("quantization_config", "asks for quantised draft weights: not supported");
   if (fields.text_or("hidden_act", "silu") != "silu")

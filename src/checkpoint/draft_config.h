@@ -1,4 +1,4 @@
-// config.json of an EAGLE-3 draft head, validated. Formats: models.md-style heads of the Llama kind
+// config.json of an EAGLE draft head, validated. Formats: models.md-style heads of the Llama kind
 // (grouped-query attention) and of the MLA kind.
 #pragma once
 

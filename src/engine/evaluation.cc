@@ -144,7 +144,7 @@ std::vector<NamedTensor> evaluate_drafts(LoadedModel& model, std::span<const int
   check_ids(model, ids);
   auto* drafter = dynamic_cast<HeadDrafter*>(model.drafter());
   if (drafter == nullptr)
-    throw_error(ErrorCode::kUsage, "eval drafts needs --speculative-algorithm MTP or EAGLE3");
+    throw_error(ErrorCode::kUsage, "eval drafts needs --speculative-algorithm MTP, EAGLE or EAGLE3");
   NamedTensor logits{"draft_logits", {steps, 0}, {}, {}}, states{"draft_state", {steps, 0}, {}, {}},
       drafts{"drafts", {steps}, {}, {}};
   drafter->observe([&](const HeadDrafter::Proposal& proposal, std::span<const float> row) {

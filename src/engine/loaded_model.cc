@@ -10,6 +10,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/ref/ref_kernels.h"
 #include "model/eagle3_head.h"
+#include "model/eagle_head.h"
 #include "model/mtp_head.h"
 #include "speculative/head_drafter.h"
 #include "speculative/ngram_drafter.h"
@@ -85,13 +86,15 @@ SpeculativeAlgorithm parse_speculative_algorithm(const std::string& name) {
                  [](unsigned char c) { return std::toupper(c); });
   if (upper == "NONE" || upper.empty()) return SpeculativeAlgorithm::kNone;
   if (upper == "MTP" || upper == "NEXTN") return SpeculativeAlgorithm::kMtp;
+  if (upper == "EAGLE") return SpeculativeAlgorithm::kEagle;
   if (upper == "EAGLE3") return SpeculativeAlgorithm::kEagle3;
   if (upper == "NGRAM") return SpeculativeAlgorithm::kNgram;
   if (upper == "STANDALONE") return SpeculativeAlgorithm::kStandalone;
-  throw_error(ErrorCode::kUsage,
-              "--speculative-algorithm {} is unknown: choose MTP (alias NEXTN), EAGLE3, NGRAM, "
-              "STANDALONE or NONE",
-              name);
+  throw_error(
+      ErrorCode::kUsage,
+      "--speculative-algorithm {} is unknown: choose MTP (alias NEXTN), EAGLE, EAGLE3, NGRAM, "
+      "STANDALONE or NONE",
+      name);
 }
 
 LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress,
@@ -169,16 +172,22 @@ void LoadedModel::load_drafter(WeightLoader& loader, CacheFormat cache_format) {
                     options_.model_path, config().layer_count);
       make("mtp", std::make_unique<MtpHead>(*model_, loader, 0));
       return;
+    case SpeculativeAlgorithm::kEagle:
     case SpeculativeAlgorithm::kEagle3: {
+      const bool third = speculative.algorithm == SpeculativeAlgorithm::kEagle3;
       if (speculative.draft_model_path.empty())
         throw_error(ErrorCode::kUsage,
-                    "--speculative-algorithm EAGLE3 needs --speculative-draft-model-path DIR");
+                    "--speculative-algorithm {} needs --speculative-draft-model-path DIR",
+                    third ? "EAGLE3" : "EAGLE");
       const DraftConfig draft = read_draft_config(speculative.draft_model_path, config());
       const auto source = open_draft_checkpoint(speculative.draft_model_path);
       WeightLoader draft_loader(*source, *kernels_);
       // Its keys and values are no latents of unit scale.
       if (!draft.is_mla && cache_format.dtype == DType::kF8E4M3) cache_format = {DType::kBF16};
-      make("eagle3", std::make_unique<Eagle3Head>(draft, *model_, draft_loader));
+      if (third)
+        make("eagle3", std::make_unique<Eagle3Head>(draft, *model_, draft_loader));
+      else
+        make("eagle", std::make_unique<EagleHead>(draft, *model_, draft_loader));
       source->finish();
       return;
     }

@@ -8,12 +8,6 @@
 namespace foresail {
 namespace {
 
-std::vector<double> llama_inv_freq(double theta, int64_t dim) {
-  std::vector<double> result;
-  for (int64_t i = 0; i < dim / 2; ++i) result.push_back(std::pow(theta, -2.0 * i / dim));
-  return result;
-}
-
 // d2t holds offsets: target id = draft id + d2t[draft id].
 std::vector<int32_t> load_token_map(WeightLoader& loader, const DraftConfig& config) {
   if (!loader.has("d2t")) {
@@ -36,74 +30,13 @@ std::vector<int32_t> load_token_map(WeightLoader& loader, const DraftConfig& con
   return result;
 }
 
-void store_rows(KernelSet& kernels, const MatrixView& rows, std::span<const int32_t> slots,
-                const LatentCache& cache) {
-  const int64_t width = cache.latent_dim + cache.rope_dim;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    if (slots[i] < 0) continue;
-    std::byte* row =
-        static_cast<std::byte*>(cache.data) + slots[i] * width * size_bytes(cache.dtype);
-    kernels.convert(row_range(rows, static_cast<int64_t>(i), 1),
-                    {row, cache.dtype, 1, width, width});
-  }
-}
-
 }  // namespace
-
-GroupedAttention::GroupedAttention(const DraftConfig& config, WeightLoader& loader,
-                                   const std::string& prefix)
-    : head_count_(static_cast<int>(config.mla.head_count)),
-      kv_head_count_(static_cast<int>(config.kv_head_count)),
-      head_dim_(static_cast<int>(config.head_dim)) {
-  const int64_t input_dim = 2 * config.mla.hidden_dim;
-  const int64_t query_dim = int64_t{head_count_} * head_dim_;
-  const int64_t kv_dim = int64_t{kv_head_count_} * head_dim_;
-  q_proj_ = loader.matrix(prefix + "q_proj.weight", query_dim, input_dim);
-  k_proj_ = loader.matrix(prefix + "k_proj.weight", kv_dim, input_dim);
-  v_proj_ = loader.matrix(prefix + "v_proj.weight", kv_dim, input_dim);
-  o_proj_ = loader.matrix(prefix + "o_proj.weight", config.mla.hidden_dim, query_dim);
-}
-
-void GroupedAttention::forward(Pass& pass, const MatrixView& x, std::span<const LatentCache> caches,
-                               const MatrixView& y) const {
-  Arena::Scope scope(pass.arena);
-  KernelSet& kernels = pass.kernels;
-  const int64_t rows = pass.row_count();
-  const MatrixView q = pass.f32(int64_t{head_count_} * head_dim_);
-  const MatrixView k = pass.f32(int64_t{kv_head_count_} * head_dim_);
-  const MatrixView v = pass.f32(int64_t{kv_head_count_} * head_dim_);
-  kernels.linear(x, *q_proj_, nullptr, 1.0f, false, q);
-  kernels.linear(x, *k_proj_, nullptr, 1.0f, false, k);
-  kernels.linear(x, *v_proj_, nullptr, 1.0f, false, v);
-  kernels.rotate_query(q, head_count_, pass.rope, pass.positions, nullptr);
-  kernels.rotate_query(k, kv_head_count_, pass.rope, pass.positions, nullptr);
-
-  const int group = head_count_ / kv_head_count_;
-  const MatrixView kv_row = pass.f32(2 * head_dim_);
-  const MatrixView padded_q = pass.f32(int64_t{group} * 2 * head_dim_);
-  const MatrixView attended = pass.act(int64_t{head_count_} * head_dim_);
-  std::memset(padded_q.data, 0, rows * padded_q.cols * sizeof(float));
-  for (int kv_head = 0; kv_head < kv_head_count_; ++kv_head) {
-    kernels.convert(column_range(v, kv_head * head_dim_, head_dim_),
-                    column_range(kv_row, 0, head_dim_));
-    kernels.convert(column_range(k, kv_head * head_dim_, head_dim_),
-                    column_range(kv_row, head_dim_, head_dim_));
-    store_rows(kernels, kv_row, pass.slots, caches[kv_head]);
-    for (int head = 0; head < group; ++head)
-      kernels.convert(column_range(q, (kv_head * group + head) * head_dim_, head_dim_),
-                      column_range(padded_q, (2 * head + 1) * head_dim_, head_dim_));
-    kernels.latent_attention(
-        padded_q, group, 1.0f / std::sqrt(static_cast<float>(head_dim_)), pass.sequences,
-        caches[kv_head], column_range(attended, kv_head * group * head_dim_, group * head_dim_));
-  }
-  kernels.linear(attended, *o_proj_, nullptr, 1.0f, true, y);
-}
 
 Eagle3Head::Eagle3Head(const DraftConfig& config, const MlaModel& target, WeightLoader& loader)
     : config_(config),
       target_(target),
       target_token_(load_token_map(loader, config)),
-      rope_(llama_inv_freq(config.mla.rope.theta, config.mla.rope_dim), 1.0,
+      rope_(plain_inv_freq(config.mla.rope.theta, config.mla.rope_dim), 1.0,
             config.mla.rope.interleaved ? RopeLayout::kAdjacentPairs : RopeLayout::kHalfSplit,
             target.context_len()) {
   const int64_t hidden_dim = config.mla.hidden_dim;
@@ -124,7 +57,8 @@ Eagle3Head::Eagle3Head(const DraftConfig& config, const MlaModel& target, Weight
     latent_attention_ =
         std::make_unique<MlaAttention>(config.mla, loader, layer + "self_attn.", 2 * hidden_dim);
   else
-    grouped_attention_ = std::make_unique<GroupedAttention>(config, loader, layer + "self_attn.");
+    grouped_attention_ =
+        std::make_unique<GroupedAttention>(config, loader, layer + "self_attn.", 2 * hidden_dim);
   mlp_ =
       std::make_unique<GatedMlp>(loader, layer + "mlp.", hidden_dim, config.mla.intermediate_dim);
   if (loader.has("embed_tokens.weight"))
@@ -206,8 +140,7 @@ DraftHead::Output Eagle3Head::forward(const DraftBatch& batch,
 std::vector<CacheShape> Eagle3Head::cache_shapes() const {
   if (config_.is_mla)
     return {{static_cast<int>(config_.mla.kv_lora_rank), static_cast<int>(config_.mla.rope_dim)}};
-  const int dim = static_cast<int>(config_.head_dim);
-  return std::vector<CacheShape>(config_.kv_head_count, {dim, dim});
+  return grouped_cache_shapes(config_);
 }
 
 }  // namespace foresail

@@ -6,24 +6,10 @@
 
 #include "checkpoint/draft_config.h"
 #include "model/draft_head.h"
+#include "model/grouped_attention.h"
 #include "model/mla_model.h"
 
 namespace foresail {
-
-// Grouped-query attention of the Llama kind over 2H inputs. A key-value head is kept as a
-// LatentCache whose row is [value | key]: with the query [0 | q] the latent kernel's score is q·k
-// and its output the weighted values, so no second attention kernel is needed.
-class GroupedAttention {
- public:
-  GroupedAttention(const DraftConfig& config, WeightLoader& loader, const std::string& prefix);
-  // y f32 [T, H] += attention(x); x act [T, 2H].
-  void forward(Pass& pass, const MatrixView& x, std::span<const LatentCache> caches,
-               const MatrixView& y) const;
-
- private:
-  int head_count_, kv_head_count_, head_dim_;
-  MatrixPtr q_proj_, k_proj_, v_proj_, o_proj_;
-};
 
 class Eagle3Head : public DraftHead {
  public:

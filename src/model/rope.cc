@@ -4,6 +4,13 @@
 
 namespace foresail {
 
+std::vector<double> plain_inv_freq(double theta, int64_t dim) {
+  std::vector<double> result;
+  for (int64_t i = 0; i < dim / 2; ++i)
+    result.push_back(std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(dim)));
+  return result;
+}
+
 RopeTables::RopeTables(const std::vector<double>& inv_freq, double amplitude, RopeLayout layout,
                        int64_t position_count)
     : rope_dim_(static_cast<int>(2 * inv_freq.size())), layout_(layout) {

@@ -9,6 +9,9 @@
 
 namespace foresail {
 
+// theta^(-2i / dim), unscaled. [dim / 2]
+std::vector<double> plain_inv_freq(double theta, int64_t dim);
+
 class RopeTables {
  public:
   // inv_freq [rope_dim / 2]; positions 0 .. position_count-1.

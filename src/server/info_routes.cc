@@ -42,6 +42,8 @@ const char* algorithm_name(SpeculativeAlgorithm algorithm) {
   switch (algorithm) {
     case SpeculativeAlgorithm::kMtp:
       return "NEXTN";
+    case SpeculativeAlgorithm::kEagle:
+      return "EAGLE";
     case SpeculativeAlgorithm::kEagle3:
       return "EAGLE3";
     case SpeculativeAlgorithm::kStandalone:
