@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "engine/find_tokenizer.h"
+#include "engine/load_tokenizer.h"
 
 namespace foresail {
 namespace {
