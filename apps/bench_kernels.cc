@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "apps/bench_commands.h"
+#include "apps/flag_checks.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "bench/kernel_bench.h"
@@ -91,10 +92,10 @@ void add_bench_kernels(CLI::App& bench) {
   command->add_option("--filter", flags->filter, "only rows whose op and shape contain this text");
   command->add_option("--threads", flags->options.threads, "threads; 0: all cores")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1024));
+      ->check(number_in(0, 1024));
   command->add_option("--dtype", flags->dtype, "bf16 or f32")
       ->capture_default_str()
-      ->check(CLI::IsMember({"bf16", "f32"}));
+      ->check(one_of({"bf16", "f32"}));
   command
       ->add_option("--cpu-isa", flags->options.isa,
                    "auto, or one of the sets that `foresail env` lists")
@@ -103,7 +104,7 @@ void add_bench_kernels(CLI::App& bench) {
       ->add_option("--clock", flags->clock,
                    "wall, or cpu: processor time, for --threads 1 on a busy machine")
       ->capture_default_str()
-      ->check(CLI::IsMember({"wall", "cpu"}));
+      ->check(one_of({"wall", "cpu"}));
   command->add_flag("--json", flags->json, "print JSON lines");
   command->callback([flags] { bench_kernels(*flags); });
 }

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "apps/bench_commands.h"
+#include "apps/flag_checks.h"
 #include "apps/model_flags.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -20,7 +21,22 @@ struct BenchFlags {
   bool json = false;
 };
 
-void print_row(const PassTime& time, const char* kind, double relative, const Floors& floors,
+// What a pass of several rows costs against one row of the same depth, and what it must cost at
+// least where both only read: more rows choose more experts.
+struct WidthCost {
+  double measured = 0.0, of_bytes = 0.0;  // 0: nothing to compare with
+};
+
+WidthCost width_cost(const PassTime& time, const PassTime& one_row) {
+  if (one_row.rows == 0) return {};
+  return {time.median_s / one_row.median_s, time.bytes / one_row.bytes};
+}
+
+std::string times(double ratio) {
+  return ratio > 0 ? fmt::format("{:.2f}x", ratio) : "";
+}
+
+void print_row(const PassTime& time, const char* kind, const WidthCost& cost, const Floors& floors,
                bool json) {
   const double byte_share = time.bytes / time.median_s / floors.bytes_per_s;
   const double operation_share = time.operations / time.median_s / floors.operations_per_s;
@@ -33,17 +49,21 @@ void print_row(const PassTime& time, const char* kind, double relative, const Fl
                             {"runs", time.runs},
                             {"tokens_per_s", static_cast<double>(time.rows) / time.median_s},
                             {"bytes", time.bytes},
+                            {"expert_bytes", time.expert_bytes},
                             {"operations", time.operations},
                             {"share_of_read_probe", byte_share},
                             {"share_of_arithmetic_probe", operation_share},
-                            {"relative_to_one_row", relative}}
+                            {"relative_to_one_row", cost.measured},
+                            {"bytes_relative_to_one_row", cost.of_bytes}}
                            .dump());
     return;
   }
-  fmt::print("{:<8} {:>6} {:>7} {:>10.2f} {:>10.2f} {:>9.1f} {:>8.0f} % {:>8.0f} % {:>9}\n", kind,
-             time.rows, time.depth, time.median_s * 1e3, time.fastest_s * 1e3,
-             static_cast<double>(time.rows) / time.median_s, 100 * byte_share,
-             100 * operation_share, relative > 0 ? fmt::format("{:.2f}x", relative) : "");
+  fmt::print(
+      "{:<8} {:>6} {:>7} {:>10.2f} {:>10.2f} {:>9.1f} {:>8.0f} % {:>8.0f} % {:>9} {:>9} {:>10}\n",
+      kind, time.rows, time.depth, time.median_s * 1e3, time.fastest_s * 1e3,
+      static_cast<double>(time.rows) / time.median_s, 100 * byte_share, 100 * operation_share,
+      times(cost.measured), times(cost.of_bytes),
+      format_bytes(static_cast<uint64_t>(time.expert_bytes)));
 }
 
 void bench_latency(BenchFlags& flags) {
@@ -64,28 +84,27 @@ void bench_latency(BenchFlags& flags) {
   const Floors before = probe();
   LatencyBench bench(*model, 1);
   if (!flags.json)
-    fmt::print("{:<8} {:>6} {:>7} {:>10} {:>10} {:>9} {:>10} {:>10} {:>9}\n", "pass", "rows",
-               "depth", "median ms", "fastest ms", "tok/s", "of bytes", "of ops", "vs 1 row");
+    fmt::print("{:<8} {:>6} {:>7} {:>10} {:>10} {:>9} {:>10} {:>10} {:>9} {:>9} {:>10}\n", "pass",
+               "rows", "depth", "median ms", "fastest ms", "tok/s", "of bytes", "of ops",
+               "vs 1 row", "its bytes", "experts");
   for (const int64_t length : flags.prefill)
     print_row(bench.time_pass(length, 0, true, std::max(1, length > 1024 ? 2 : flags.runs / 3)),
-              "prefill", 0, before, flags.json);
+              "prefill", {}, before, flags.json);
   for (const int64_t depth : flags.depths) {
     if (depth > 0) bench.time_pass(depth, 0, true, 1);
-    double one_row_s = 0.0;
+    PassTime one_row;
     for (const int64_t width : flags.widths) {
       const PassTime time = bench.time_pass(width, depth, false, flags.runs * 3);
-      if (width == 1) one_row_s = time.median_s;
-      print_row(time, width == 1 ? "decode" : "verify",
-                one_row_s > 0 ? time.median_s / one_row_s : 0.0, before, flags.json);
+      if (width == 1) one_row = time;
+      print_row(time, width == 1 ? "decode" : "verify", width_cost(time, one_row), before,
+                flags.json);
     }
   }
   const Floors after = probe();
   if (!flags.json)
     fmt::print(
         "probes, {} threads: read {:.1f} GB/s before and {:.1f} after, arithmetic {:.0f} and "
-        "{:.0f} GFLOP/s; kernels {}\n"
-        "of bytes: bytes a pass must read (each distinct expert once, uniform routing) over its "
-        "time and the read probe; of ops: likewise for operations\n",
+        "{:.0f} GFLOP/s; kernels {}\n",
         threads, before.bytes_per_s / 1e9, after.bytes_per_s / 1e9, before.operations_per_s / 1e9,
         after.operations_per_s / 1e9, isa);
   else
@@ -107,19 +126,19 @@ void add_bench_latency(CLI::App& bench) {
   command->add_option("--prefill", flags->prefill, "prompt lengths, comma separated")
       ->delimiter(',')
       ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 24));
+      ->check(number_in(1, 1 << 24));
   command
       ->add_option("--depth", flags->depths, "cached tokens before a decode pass, comma separated")
       ->delimiter(',')
       ->capture_default_str()
-      ->check(CLI::Range(0, 1 << 24));
+      ->check(number_in(0, 1 << 24));
   command->add_option("--width", flags->widths, "rows of a decode or verify pass, comma separated")
       ->delimiter(',')
       ->capture_default_str()
-      ->check(CLI::Range(1, 128));
+      ->check(number_in(1, 128));
   command->add_option("--runs", flags->runs, "timed runs per row")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+      ->check(number_in(1, 1000));
   command->add_flag("--json", flags->json, "print JSON lines");
   command->callback([flags] { bench_latency(*flags); });
 }

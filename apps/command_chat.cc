@@ -7,6 +7,7 @@
 #include "apps/sampling_flags.h"
 #include "apps/token_printer.h"
 #include "base/error.h"
+#include "engine/validate_request.h"
 #include "text/chat_prompt.h"
 
 namespace foresail {
@@ -21,6 +22,9 @@ struct ChatFlags {
 void chat(ChatFlags& flags) {
   const auto tokenizer = load_tokenizer(flags.model.options.model_path);
   const ChatTemplate chat_template = ChatTemplate::load(flags.model.options.model_path);
+  const ModelConfig config = read_model_config(flags.model.options.model_path);
+  const auto valid = validate_request(flags.generation, tokenizer.get(), config.vocab_size);
+  if (!valid) throw_error(ErrorCode::kUsage, "{}", valid.error().message);
   const auto model = load_model(flags.model);
   TextGenerator generator(*model, tokenizer.get());
   const TokenPrinter printer;

@@ -3,7 +3,9 @@
 #include <charconv>
 #include <sstream>
 
+#include "apps/flag_checks.h"
 #include "apps/model_flags.h"
+#include "apps/output_path.h"
 #include "apps/sampling_flags.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -85,6 +87,8 @@ void add_logits(CLI::App& eval) {
   add_ids(*command, *flags);
   command->callback([flags] {
     const std::vector<int32_t> ids = parse_ids(*flags);
+    check_token_ids(ids, read_model_config(flags->model.options.model_path));
+    require_writable(flags->output);
     flags->model.options.context_length =
         std::max<int64_t>(flags->model.options.context_length, static_cast<int64_t>(ids.size()));
     const auto model = load_model(flags->model);
@@ -108,9 +112,13 @@ void add_perplexity(CLI::App& eval) {
     if (text.empty() || !is_valid_utf8(text))
       throw_error(ErrorCode::kUsage, "{} is {}: give a text in UTF-8", flags->text_file,
                   text.empty() ? "empty" : "not valid UTF-8");
-    const auto tokenizer = load_tokenizer(flags->model.options.model_path);
+    const ModelOptions& options = flags->model.options;
+    const ModelConfig config = read_model_config(options.model_path);
+    const int64_t window =
+        perplexity_window(flags->window, plan_memory(config, options, false).context_length);
+    const auto tokenizer = load_tokenizer(options.model_path);
     const auto model = load_model(flags->model);
-    const Perplexity result = evaluate_perplexity(*model, *tokenizer, text, flags->window);
+    const Perplexity result = evaluate_perplexity(*model, *tokenizer, text, window);
     if (flags->json)
       fmt::print("{}\n", Json{{"bits_per_byte", result.bits_per_byte},
                               {"perplexity", result.perplexity},
@@ -181,18 +189,19 @@ void add_acceptance(CLI::App& eval) {
   command->add_option("--steps", *widths, "drafts per iteration, comma separated")
       ->delimiter(',')
       ->capture_default_str()
-      ->check(CLI::Range(1, 15));
+      ->check(number_in(1, 15));
   command->add_flag("--json", flags->json, "print JSON lines");
   command->callback([flags, request, widths] {
     const std::vector<std::string> prompts = read_prompts(flags->text_file);
     flags->model.options.speculative.steps = *std::max_element(widths->begin(), widths->end());
     flags->model.options.speculative.adaptive = false;
-    const auto tokenizer = load_tokenizer(flags->model.options.model_path);
-    const auto model = load_model(flags->model);
-    if (model->drafter() == nullptr)
+    if (parse_speculative_algorithm(flags->model.speculative_algorithm) ==
+        SpeculativeAlgorithm::kNone)
       throw_error(
           ErrorCode::kUsage,
           "eval acceptance needs --speculative-algorithm MTP, EAGLE, EAGLE3, NGRAM or STANDALONE");
+    const auto tokenizer = load_tokenizer(flags->model.options.model_path);
+    const auto model = load_model(flags->model);
     if (!flags->json)
       fmt::print("{:>6} {:>6} {:>8}  {:<32} {:>7} {:>10}\n", "drafts", "T", "length",
                  " % accepted of drafted, by position", "tokens", "4-grams");
@@ -215,9 +224,11 @@ void add_drafts(CLI::App& eval) {
   add_ids(*command, *flags);
   command->add_option("--steps", flags->steps, "chained draft steps")
       ->capture_default_str()
-      ->check(CLI::Range(1, 15));
+      ->check(number_in(1, 15));
   command->callback([flags] {
     const std::vector<int32_t> ids = parse_ids(*flags);
+    check_token_ids(ids, read_model_config(flags->model.options.model_path));
+    require_writable(flags->output);
     flags->model.options.speculative.steps = flags->steps;
     flags->model.options.context_length = std::max<int64_t>(flags->model.options.context_length,
                                                             static_cast<int64_t>(ids.size()) + 1);

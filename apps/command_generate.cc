@@ -6,11 +6,12 @@
 #include <sstream>
 
 #include "apps/engine_flags.h"
+#include "apps/output_path.h"
 #include "apps/request_line.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "engine/find_tokenizer.h"
+#include "engine/load_tokenizer.h"
 
 namespace foresail {
 namespace {
@@ -102,6 +103,7 @@ void print_stats(const EngineStats& stats, double elapsed_s) {
 
 void generate(GenerateFlags& flags) {
   const std::string content = read_text_file(flags.requests, kMaxRequestsBytes, ErrorCode::kUsage);
+  if (flags.output != "-") require_writable(flags.output);
   const auto tokenizer = find_tokenizer(flags.engine.model.options.model_path);
   const auto model = load_engine_model(flags.engine);
   EngineLoop loop(*model, tokenizer.get(), flags.engine.engine);

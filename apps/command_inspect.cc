@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "apps/command.h"
+#include "apps/flag_checks.h"
 #include "base/json.h"
 #include "checkpoint/tensor_list.h"
 #include "checkpoint/weight_source.h"
@@ -13,6 +14,12 @@ struct InspectFlags {
   ModelOptions options;
   bool json = false;
 };
+
+std::string format_count(double count) {
+  if (count >= 1e9) return fmt::format("{:.2f} B", count / 1e9);
+  if (count >= 1e6) return fmt::format("{:.2f} M", count / 1e6);
+  return fmt::format("{:.1f} K", count / 1e3);
+}
 
 Json describe(const InspectFlags& flags) {
   const ModelConfig config = read_model_config(flags.options.model_path);
@@ -66,7 +73,7 @@ void print_table(const Json& d) {
              number("qk_rope_head_dim"), number("v_head_dim"), number("softmax_scale"));
   fmt::print("experts       {} choose {}, shared {}; MTP layers {}\n", number("experts"),
              number("experts_per_token"), number("shared_experts"), number("mtp_layers"));
-  fmt::print("parameters    {:.3f} B, checkpoint {}{}\n", d["parameters"].get<double>() / 1e9,
+  fmt::print("parameters    {}, checkpoint {}{}\n", format_count(d["parameters"]),
              format_bytes(d["checkpoint_bytes"]),
              d["quantization"].is_null()
                  ? ""
@@ -93,11 +100,11 @@ void add_inspect_command(CLI::App& app) {
       ->required();
   command->add_option("--dtype", flags->options.dtype, "bf16 or f32, for the memory plan")
       ->capture_default_str()
-      ->check(CLI::IsMember({"bf16", "f32"}));
+      ->check(one_of({"bf16", "f32"}));
   command
       ->add_option("--context-length,--max-model-len", flags->options.context_length,
                    "tokens, for the memory plan")
-      ->check(CLI::Range(int64_t{0}, INT64_MAX));
+      ->check(number_in(int64_t{0}, INT64_MAX));
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags] {
     const Json description = describe(*flags);

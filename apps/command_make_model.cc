@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "apps/command.h"
+#include "apps/flag_checks.h"
 #include "base/error.h"
 #include "checkpoint/model_writer.h"
 #include "engine/memory_plan.h"
@@ -35,13 +36,19 @@ void add_make_model_command(CLI::App& app) {
   auto flags = std::make_shared<MakeModelFlags>();
   CLI::App* command =
       app.add_subcommand("make-model", "Write a model with random weights as a real checkpoint");
-  std::string presets = "one of:";
-  for (const PresetInfo& info : preset_list())
-    presets += fmt::format("\n  {}: {}", info.name, info.summary);
+  std::vector<std::string> names;
+  std::string summaries;
+  for (const PresetInfo& info : preset_list()) {
+    names.push_back(std::string(info.name));
+    summaries += fmt::format("\n  {}: {}", info.name, info.summary);
+  }
   command->add_option("dir", flags->dir, "folder to write; must be new or empty")->required();
-  command->add_option("--preset", flags->preset, presets)->required();
+  command
+      ->add_option("--preset", flags->preset,
+                   fmt::format("{}{}", fmt::join(names, ", "), summaries))
+      ->required();
   command->add_option("--layers", flags->layers, "layers; 0: the preset's")
-      ->check(CLI::Range(0, 1024));
+      ->check(number_in(0, 1024));
   command->add_option("--seed", flags->seed, "seed of the weights")->capture_default_str();
   command->callback([flags] { make_model(*flags); });
 }

@@ -58,9 +58,13 @@ void run(RunFlags& flags) {
                 "give the prompt either with -p TEXT or with --prompt-file FILE");
   if (!flags.prompt_file.empty())
     flags.prompt = read_text_file(flags.prompt_file, kMaxPromptBytes, ErrorCode::kUsage);
-  const auto tokenizer = load_tokenizer(flags.model.options.model_path);
-  const auto model = load_model(flags.model);
+  const ModelOptions& options = flags.model.options;
+  const ModelConfig config = read_model_config(options.model_path);
+  const auto tokenizer = load_tokenizer(options.model_path);
   const std::vector<int32_t> prompt = tokenizer->encode(flags.prompt, {.add_bos = true});
+  check_generation(prompt, flags.generation, tokenizer.get(), config,
+                   plan_memory(config, options, false).context_length);
+  const auto model = load_model(flags.model);
   TextGenerator generator(*model, tokenizer.get());
   const TokenPrinter printer;
   std::string text;

@@ -1,5 +1,7 @@
 #include "apps/engine_flags.h"
 
+#include "apps/flag_checks.h"
+
 namespace foresail {
 
 void add_engine_flags(CLI::App& command, EngineFlags& flags) {
@@ -9,17 +11,17 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       .add_option("--max-running-requests,--max-num-seqs", engine.max_running_requests,
                   "requests that run at once")
       ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
+      ->check(number_in(1, 4096));
   command
       .add_option("--max-total-tokens", flags.model.options.max_total_tokens,
                   "tokens in the cache; 0: a full context per running request, at most 8")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, INT64_MAX));
+      ->check(number_in(int64_t{0}, INT64_MAX));
   command
       .add_option("--chunked-prefill-size", engine.chunked_prefill_size,
                   "tokens of one prefill pass")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, INT64_MAX));
+      ->check(number_in(int64_t{1}, INT64_MAX));
   command.add_flag("--disable-radix-cache", engine.disable_radix_cache,
                    "do not share the KV of common prefixes");
   command.add_option("--seed-schedule", engine.seed_schedule,

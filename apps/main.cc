@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "apps/command.h"
-#include "apps/nearest_name.h"
+#include "apps/usage_error.h"
 #include "base/error.h"
 
 namespace foresail {
@@ -20,15 +20,10 @@ constexpr const char* kExamples =
     "  foresail inspect models/tales\n"
     "  foresail make-model /tmp/tiny --preset tiny-mla\n";
 
-// The innermost command that was chosen: its options are the ones to compare a typo with.
-const CLI::App& chosen_command(const CLI::App& app) {
-  const CLI::App* current = &app;
-  while (!current->get_subcommands().empty()) current = current->get_subcommands()[0];
-  return *current;
-}
+constexpr int kInternalFault = 1;
 
 // Names and values that the user typed may hold line breaks; an error is one line all the same.
-int report(std::string_view message, ErrorCode code) {
+int report(std::string_view message, int status) {
   std::string line;
   for (const char c : message) {
     const auto byte = static_cast<unsigned char>(c);
@@ -38,37 +33,17 @@ int report(std::string_view message, ErrorCode code) {
       line.push_back(c);
   }
   fmt::print(stderr, "error: {}\n", line);
-  return static_cast<int>(code);
+  return status;
 }
 
-int report_usage_error(const CLI::App& app, const CLI::ParseError& error) {
-  std::string message = error.what();
-  const CLI::App& command = chosen_command(app);
-  std::vector<std::string> extras = command.remaining();
-  if (extras.empty()) extras = app.remaining(true);
-  if (!extras.empty()) {
-    const bool is_flag = extras[0].starts_with("-");
-    const std::string typed = extras[0].substr(0, extras[0].find('='));
-    std::vector<std::string> known;
-    if (is_flag) {
-      for (const CLI::Option* option : command.get_options())
-        for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-    } else {
-      for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; }))
-        known.push_back(sub->get_name());
-    }
-    message = fmt::format("unknown {} {}", is_flag ? "flag" : "argument", typed);
-    const std::string near = nearest_name(typed, known);
-    if (!near.empty()) message += fmt::format(" (did you mean {}?)", near);
-  }
-  return report(message, ErrorCode::kUsage);
+int report(std::string_view message, ErrorCode code) {
+  return report(message, static_cast<int>(code));
 }
 
 int run(int argc, char** argv) {
   CLI::App app("Foresail serves latent-attention (MLA) language models with speculative decoding.",
                "foresail");
   app.require_subcommand(0, 1);
-  app.footer(kExamples);
   app.set_version_flag("--version", version_line());
   add_run_command(app);
   add_chat_command(app);
@@ -81,6 +56,7 @@ int run(int argc, char** argv) {
   add_bench_command(app);
   add_env_command(app);
   add_version_command(app);
+  app.footer(kExamples);  // last, or every command would inherit it
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) fmt::print("{}", app.help());
@@ -93,13 +69,16 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& version) {
     return app.exit(version);
   } catch (const CLI::ParseError& error) {
-    return report_usage_error(app, error);
+    return report(usage_message(app, error), ErrorCode::kUsage);
   } catch (const Error& error) {
     return report(error.what(), error.code());
   } catch (const std::bad_alloc&) {
     return report("not enough memory", ErrorCode::kDevice);
   } catch (const std::system_error& error) {  // a closed stdout, a full disk
     return report(error.what(), ErrorCode::kUsage);
+  } catch (const std::exception& error) {
+    return report(fmt::format("a fault of foresail itself, please report it: {}", error.what()),
+                  kInternalFault);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "apps/flag_checks.h"
 #include "base/error.h"
 
 namespace foresail {
@@ -54,15 +55,15 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
       ->capture_default_str();
   command.add_option("--threads", options.threads, "threads; 0: all cores")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1024));
+      ->check(number_in(0, 1024));
   command.add_option("--page-size,--block-size", options.page_size, "tokens per cache page")
       ->capture_default_str()
-      ->check(CLI::IsMember({1, 16, 32, 64}));
+      ->check(one_of({"1", "16", "32", "64"}));
   command
       .add_option("--context-length,--max-model-len", options.context_length,
                   "most tokens of a request; 0: the model's, at most 8192")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, INT64_MAX));
+      ->check(number_in(int64_t{0}, INT64_MAX));
   command
       .add_option("--attention-path", options.attention_path,
                   "auto, absorbed or expanded: the form of attention in prefill")

@@ -24,6 +24,11 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string nearest_name(const std::string& typed, const std::vector<std::string>& known) {
+  constexpr size_t kTellingBytes = 4;
+  std::vector<std::string> longer;
+  for (const std::string& name : known)
+    if (typed.size() >= kTellingBytes && name.starts_with(typed)) longer.push_back(name);
+  if (longer.size() == 1) return longer[0];
   std::string best;
   size_t best_distance = std::max<size_t>(2, typed.size() / 3) + 1;
   for (const std::string& name : known) {

@@ -6,7 +6,8 @@
 
 namespace foresail {
 
-// Empty when nothing is near (more than a third of the letters differ).
+// The only name that `typed` is the beginning of; or else the one with the fewest letters changed,
+// empty when these are more than a third.
 std::string nearest_name(const std::string& typed, const std::vector<std::string>& known);
 
 }  // namespace foresail

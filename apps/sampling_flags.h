@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <climits>
 
+#include "apps/flag_checks.h"
 #include "engine/text_generator.h"
 
 namespace foresail {
@@ -17,25 +18,25 @@ inline void add_sampling_flags(CLI::App& command, Request& options) {
       ->capture_default_str();
   command.add_option("--temperature", sampling.temperature, "0: greedy")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(number_in(0.0f, 100.0f));
   command.add_option("--top-k", sampling.top_k, "0: off")
       ->capture_default_str()
-      ->check(CLI::Range(0, INT_MAX));
+      ->check(number_in(0, INT_MAX));
   command.add_option("--top-p", sampling.top_p, "1: off")
       ->capture_default_str()
-      ->check(CLI::Range(1e-6, 1.0));
+      ->check(number_in(1e-6f, 1.0f));
   command.add_option("--min-p", sampling.min_p, "0: off")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_in(0.0f, 1.0f));
   command.add_option("--repetition-penalty", sampling.repetition_penalty, "1: off")
       ->capture_default_str()
-      ->check(CLI::Range(1e-3, 1e3));
+      ->check(number_in(1e-3f, 1e3f));
   command.add_option("--presence-penalty", sampling.presence_penalty, "0: off")
       ->capture_default_str()
-      ->check(CLI::Range(-2.0, 2.0));
+      ->check(number_in(-2.0f, 2.0f));
   command.add_option("--frequency-penalty", sampling.frequency_penalty, "0: off")
       ->capture_default_str()
-      ->check(CLI::Range(-2.0, 2.0));
+      ->check(number_in(-2.0f, 2.0f));
   command.add_option("--logit-bias", sampling.logit_bias, "TOKEN BIAS, repeatable");
   command.add_option("--seed", sampling.seed, "random seed")->capture_default_str();
   command.add_option("--stop", options.stops, "stop string, repeatable");

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "checkpoint/config_fields.h"
+#include "checkpoint/foreign_formats.h"
 #include "checkpoint/generation_config.h"
 #include "checkpoint/quantization_parser.h"
 
@@ -88,8 +89,10 @@ void require_model_folder(const std::filesystem::path& model_dir) {
     throw_model_error("{}: no such folder (`foresail make-model` writes one to try)", name);
   if (!std::filesystem::is_directory(model_dir))
     throw_model_error("{} is not a folder: give the folder that holds config.json", name);
-  if (!std::filesystem::exists(model_dir / "config.json"))
-    throw_model_error("{} holds no config.json: it is not a model folder", name);
+  if (std::filesystem::exists(model_dir / "config.json")) return;
+  const std::string foreign = foreign_format(model_dir, "config.json");
+  if (!foreign.empty()) throw_model_error("{}: {}", name, foreign);
+  throw_model_error("{} holds no config.json: it is not a model folder", name);
 }
 
 ModelConfig read_model_config(const std::filesystem::path& model_dir) {

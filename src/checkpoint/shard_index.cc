@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "checkpoint/foreign_formats.h"
 #include "checkpoint/printable_name.h"
 
 namespace foresail {
@@ -111,9 +112,12 @@ ShardSet open_shards(const std::filesystem::path& model_dir) {
     return set;
   }
   if (std::filesystem::symlink_status(index_path, error).type() ==
-      std::filesystem::file_type::not_found)
+      std::filesystem::file_type::not_found) {
+    const std::string foreign = foreign_format(model_dir, kSingleName);
+    if (!foreign.empty()) throw_model_error("{}: {}", model_dir.string(), foreign);
     throw_model_error("{}: neither {} nor {} is there: give a folder with a safetensors checkpoint",
                       model_dir.string(), kSingleName, kIndexName);
+  }
   set.source = index_path;
   const ShardIndex index =
       parse_shard_index(read_text_file(index_path, kMaxIndexBytes), index_path.string());

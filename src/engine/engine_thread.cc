@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "engine/find_tokenizer.h"
+#include "engine/load_tokenizer.h"
 
 namespace foresail {
 namespace {

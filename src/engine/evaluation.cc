@@ -51,14 +51,6 @@ class Pass0 {
   std::vector<int32_t> page_table_, positions_, slots_, rows_;
 };
 
-void check_ids(const LoadedModel& model, std::span<const int32_t> ids) {
-  if (ids.empty()) throw_error(ErrorCode::kUsage, "no token ids were given");
-  for (const int32_t id : ids)
-    if (id < 0 || id >= model.config().vocab_size)
-      throw_error(ErrorCode::kUsage, "token id {} is outside the vocabulary of {}", id,
-                  model.config().vocab_size);
-}
-
 // log2 of the probability of `token` under softmax(logits).
 double log2_probability(std::span<const float> logits, int32_t token) {
   const float largest = *std::max_element(logits.begin(), logits.end());
@@ -67,11 +59,34 @@ double log2_probability(std::span<const float> logits, int32_t token) {
   return (static_cast<double>(logits[token] - largest) - std::log(sum)) / std::log(2.0);
 }
 
+void check_vocabulary(std::span<const int32_t> ids, const ModelConfig& config) {
+  if (ids.empty()) throw_error(ErrorCode::kUsage, "no token ids were given");
+  for (const int32_t id : ids)
+    if (id < 0 || id >= config.vocab_size)
+      throw_error(ErrorCode::kUsage, "token id {} is outside the vocabulary of {}", id,
+                  config.vocab_size);
+}
+
 }  // namespace
+
+void check_token_ids(std::span<const int32_t> ids, const ModelConfig& config) {
+  check_vocabulary(ids, config);
+  if (static_cast<int64_t>(ids.size()) > config.max_positions)
+    throw_error(ErrorCode::kUsage, "{} token ids were given, but the model has {} positions",
+                ids.size(), config.max_positions);
+}
+
+int64_t perplexity_window(int64_t asked, int64_t context_length) {
+  const int64_t window = asked == 0 ? std::min(kDefaultWindow, context_length) : asked;
+  if (window < 2 || window > context_length)
+    throw_error(ErrorCode::kUsage, "--window {} must lie between 2 and the context length {}",
+                window, context_length);
+  return window;
+}
 
 std::vector<NamedTensor> evaluate_logits(LoadedModel& model, std::span<const int32_t> ids,
                                          const std::string& path) {
-  check_ids(model, ids);
+  check_token_ids(ids, model.config());
   const ModelConfig& config = model.config();
   const auto token_count = static_cast<int64_t>(ids.size());
   std::vector<NamedTensor> result{{"logits", {token_count, config.vocab_size}, {}, {}}};
@@ -106,11 +121,8 @@ std::vector<NamedTensor> evaluate_logits(LoadedModel& model, std::span<const int
 Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer,
                                const std::string& text, int64_t window) {
   const std::vector<int32_t> ids = tokenizer.encode(text, {.add_bos = true});
-  check_ids(model, ids);
-  if (window == 0) window = std::min(kDefaultWindow, model.context_length());
-  if (window < 2 || window > model.context_length())
-    throw_error(ErrorCode::kUsage, "--window {} must lie between 2 and the context length {}",
-                window, model.context_length());
+  check_vocabulary(ids, model.config());
+  window = perplexity_window(window, model.context_length());
   Perplexity result{.window = window};
   double bits = 0.0;
   const auto total = static_cast<int64_t>(ids.size());
@@ -141,10 +153,11 @@ Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer,
 
 std::vector<NamedTensor> evaluate_drafts(LoadedModel& model, std::span<const int32_t> ids,
                                          int steps) {
-  check_ids(model, ids);
+  check_token_ids(ids, model.config());
   auto* drafter = dynamic_cast<HeadDrafter*>(model.drafter());
   if (drafter == nullptr)
-    throw_error(ErrorCode::kUsage, "eval drafts needs --speculative-algorithm MTP, EAGLE or EAGLE3");
+    throw_error(ErrorCode::kUsage,
+                "eval drafts needs --speculative-algorithm MTP, EAGLE or EAGLE3");
   NamedTensor logits{"draft_logits", {steps, 0}, {}, {}}, states{"draft_state", {steps, 0}, {}, {}},
       drafts{"drafts", {steps}, {}, {}};
   drafter->observe([&](const HeadDrafter::Proposal& proposal, std::span<const float> row) {

@@ -11,6 +11,9 @@
 
 namespace foresail {
 
+// Throws Error{kUsage} for no ids, more than the model has positions, or one that is no token.
+void check_token_ids(std::span<const int32_t> ids, const ModelConfig& config);
+
 struct NamedTensor {
   std::string name;
   std::vector<int64_t> shape;
@@ -30,6 +33,9 @@ struct Perplexity {
   int64_t byte_count = 0;   // of the predicted tokens
   int64_t window = 0;       // tokens
 };
+// Tokens per window: `asked`, or for 0 the context length, at most 2048. Throws Error{kUsage} for a
+// window that the context cannot hold.
+int64_t perplexity_window(int64_t asked, int64_t context_length);
 // Windows overlap by half and only the second half of each is scored (the first window whole), so a
 // token is predicted from at least window / 2 others where the text allows.
 Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer,

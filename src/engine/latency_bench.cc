@@ -28,6 +28,19 @@ double expert_parameters(const ModelConfig& c) {
 
 }  // namespace
 
+double distinct_experts(const ModelConfig& c, int64_t rows) {
+  const auto experts = static_cast<double>(c.moe.expert_count);
+  if (experts == 0.0) return 0.0;
+  return experts * (1.0 - std::pow(1.0 - static_cast<double>(c.moe.top_k) / experts,
+                                   static_cast<double>(rows)));
+}
+
+double expert_weight_bytes(const ModelConfig& c, int64_t rows, int64_t bytes_per_element) {
+  const auto layers = std::count(c.layer_is_moe.begin(), c.layer_is_moe.end(), true);
+  return static_cast<double>(layers * bytes_per_element) * distinct_experts(c, rows) *
+         expert_parameters(c);
+}
+
 double pass_weight_bytes(const ModelConfig& c, int64_t rows, int64_t bytes_per_element) {
   double parameters = static_cast<double>(c.vocab_size * c.hidden_dim);
   for (const bool is_moe : c.layer_is_moe) {
@@ -36,15 +49,11 @@ double pass_weight_bytes(const ModelConfig& c, int64_t rows, int64_t bytes_per_e
       parameters += 3.0 * static_cast<double>(c.hidden_dim * c.intermediate_dim);
       continue;
     }
-    const auto experts = static_cast<double>(c.moe.expert_count);
-    const double distinct =
-        experts * (1.0 - std::pow(1.0 - static_cast<double>(c.moe.top_k) / experts,
-                                  static_cast<double>(rows)));
-    parameters +=
-        experts * static_cast<double>(c.hidden_dim) +
-        (distinct + static_cast<double>(c.moe.shared_expert_count)) * expert_parameters(c);
+    parameters += static_cast<double>(c.moe.expert_count * c.hidden_dim) +
+                  static_cast<double>(c.moe.shared_expert_count) * expert_parameters(c);
   }
-  return parameters * static_cast<double>(bytes_per_element);
+  return parameters * static_cast<double>(bytes_per_element) +
+         expert_weight_bytes(c, rows, bytes_per_element);
 }
 
 double pass_operations(const ModelConfig& c, int64_t rows, int64_t depth, int64_t logit_rows,
@@ -122,6 +131,7 @@ PassTime LatencyBench::time_pass(int64_t rows, int64_t depth, bool is_prefill, i
                   .runs = runs};
   const double kv_row_bytes = static_cast<double>(
       config.latent_row_dim() * static_cast<int64_t>(size_bytes(model_.store().layers()[0].dtype)));
+  result.expert_bytes = expert_weight_bytes(config, rows, element_bytes);
   result.bytes =
       pass_weight_bytes(config, rows, element_bytes) +
       static_cast<double>(depth + rows) * kv_row_bytes * static_cast<double>(config.layer_count);

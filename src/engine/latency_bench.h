@@ -14,12 +14,16 @@ struct PassTime {
   int64_t depth = 0;  // keys in the cache before it
   double median_s = 0.0, fastest_s = 0.0;
   int runs = 0;
-  double bytes = 0.0;       // weights and KV that one pass must read (expected distinct experts)
-  double operations = 0.0;  // multiply-adds count as two
+  double bytes = 0.0;         // weights and KV that one pass must read (expected distinct experts)
+  double expert_bytes = 0.0;  // the part of `bytes` that routed experts are
+  double operations = 0.0;    // multiply-adds count as two
 };
 
-// Matrix weights that a pass of `rows` rows reads, each distinct expert once: E (1 - (1 -
-// k/E)^rows) experts a layer in expectation, for routing that is uniform.
+// Routed experts of one layer that `rows` rows choose, in expectation for uniform routing:
+// E (1 - (1 - k/E)^rows). 0 without experts.
+double distinct_experts(const ModelConfig& config, int64_t rows);
+double expert_weight_bytes(const ModelConfig& config, int64_t rows, int64_t bytes_per_element);
+// Matrix weights that a pass of `rows` rows reads, each distinct expert once.
 double pass_weight_bytes(const ModelConfig& config, int64_t rows, int64_t bytes_per_element);
 double pass_operations(const ModelConfig& config, int64_t rows, int64_t depth, int64_t logit_rows,
                        AttentionPath path);

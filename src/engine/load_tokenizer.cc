@@ -1,5 +1,7 @@
 #include "engine/load_tokenizer.h"
 
+#include <filesystem>
+
 #include "base/error.h"
 #include "checkpoint/model_config.h"
 
@@ -15,6 +17,13 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model_path) {
         "different models",
         model_path, tokenizer->vocab_size() - 1, config.vocab_size);
   return tokenizer;
+}
+
+std::unique_ptr<Tokenizer> find_tokenizer(const std::string& model_path) {
+  const std::filesystem::path folder(model_path);
+  const bool present = std::filesystem::exists(folder / "tokenizer.json") ||
+                       std::filesystem::exists(folder / "tiktoken.model");
+  return present ? load_tokenizer(model_path) : nullptr;
 }
 
 }  // namespace foresail

@@ -11,5 +11,7 @@ namespace foresail {
 
 // Throws Error{kModel}.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model_path);
+// Null when the folder has none that is read: then requests come and go as token ids.
+std::unique_ptr<Tokenizer> find_tokenizer(const std::string& model_path);
 
 }  // namespace foresail

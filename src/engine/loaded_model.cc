@@ -44,6 +44,28 @@ CacheFormat parse_cache_format(const ModelOptions& options, DType weights) {
               "--kv-cache-dtype {} is unknown: choose auto, bf16, f32 or fp8_e4m3", name);
 }
 
+// Whether the drafter is loaded from a folder of its own.
+bool needs_draft_folder(SpeculativeAlgorithm algorithm) {
+  return algorithm == SpeculativeAlgorithm::kEagle || algorithm == SpeculativeAlgorithm::kEagle3 ||
+         algorithm == SpeculativeAlgorithm::kStandalone;
+}
+
+// What the flags alone tell; the rest of them is checked where it is used.
+void check_options(const ModelOptions& options) {
+  if (options.load_format != "auto" && options.load_format != "safetensors" &&
+      options.load_format != "dummy")
+    throw_error(ErrorCode::kUsage, "--load-format {} is unknown: choose auto, safetensors or dummy",
+                options.load_format);
+  const SpeculativeOptions& speculative = options.speculative;
+  if (speculative.steps < 0 || speculative.steps > 15)
+    throw_error(ErrorCode::kUsage, "--speculative-num-steps {} is out of range: choose 0 to 15",
+                speculative.steps);
+  if (needs_draft_folder(speculative.algorithm) && speculative.draft_model_path.empty())
+    throw_error(ErrorCode::kUsage,
+                "--speculative-algorithm EAGLE, EAGLE3 and STANDALONE need "
+                "--speculative-draft-model-path DIR");
+}
+
 std::unique_ptr<KernelSet> create_kernels(const ModelOptions& options, DType dtype,
                                           ThreadPool& threads) {
   if (options.device == "ref") return create_ref_kernels(dtype);
@@ -100,6 +122,7 @@ SpeculativeAlgorithm parse_speculative_algorithm(const std::string& name) {
 LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress,
                          std::unique_ptr<KernelSet> kernels)
     : options_(std::move(options)), kernels_(std::move(kernels)) {
+  check_options(options_);
   const ModelConfig config = read_model_config(options_.model_path);
   const DType dtype = parse_dtype("--dtype", options_.dtype);
   const AttentionConfig attention = attention_config(options_);
@@ -108,27 +131,27 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress,
   if (options_.context_length > config.max_positions)
     throw_error(ErrorCode::kUsage, "--context-length {} exceeds the model's {} positions",
                 options_.context_length, config.max_positions);
-  if (options_.speculative.steps < 0 || options_.speculative.steps > 15)
-    throw_error(ErrorCode::kUsage, "--speculative-num-steps {} is out of range: choose 0 to 15",
-                options_.speculative.steps);
   plan_ = plan_memory(config, options_, wants_mtp);
   require_fits(plan_);
 
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   threads_ = std::make_unique<ThreadPool>(options_.threads > 0 ? options_.threads : cores);
   if (kernels_ == nullptr) kernels_ = create_kernels(options_, dtype, *threads_);
-  std::unique_ptr<WeightSource> source;
-  if (options_.load_format == "dummy")
-    source = dummy_weights(config, options_.seed);
-  else if (options_.load_format == "auto" || options_.load_format == "safetensors")
-    source = open_checkpoint(options_.model_path, config);
-  else
-    throw_error(ErrorCode::kUsage, "--load-format {} is unknown: choose auto, safetensors or dummy",
-                options_.load_format);
+  const std::unique_ptr<WeightSource> source = options_.load_format == "dummy"
+                                                   ? dummy_weights(config, options_.seed)
+                                                   : open_checkpoint(options_.model_path, config);
 
   // A request alone (TextGenerator) may verify and draft past its last token.
   const int64_t margin = 3 * (options_.speculative.steps + 1);
   WeightLoader loader(*source, *kernels_, std::move(progress));
+  if (wants_mtp && !MtpHead::present(config, loader))
+    throw_error(ErrorCode::kUsage,
+                "--speculative-algorithm MTP: {} holds no MTP layer (no "
+                "model.layers.{}.eh_proj.weight)",
+                options_.model_path, config.layer_count);
+  if (options_.speculative.algorithm == SpeculativeAlgorithm::kEagle ||
+      options_.speculative.algorithm == SpeculativeAlgorithm::kEagle3)  // before the long load
+    read_draft_config(options_.speculative.draft_model_path, config);
   model_ = std::make_unique<MlaModel>(config, loader, *kernels_, plan_.context_length + margin);
   pages_per_slot_ = ceil_div(plan_.context_length + margin, int64_t{options_.page_size});
   page_count_ = 1 + ceil_div(plan_.cached_tokens, int64_t{options_.page_size});
@@ -165,20 +188,11 @@ void LoadedModel::load_drafter(WeightLoader& loader, CacheFormat cache_format) {
       drafter_ = std::make_unique<NgramDrafter>(kLongestNgram, kShortestNgram);
       return;
     case SpeculativeAlgorithm::kMtp:
-      if (!MtpHead::present(config(), loader))
-        throw_error(ErrorCode::kUsage,
-                    "--speculative-algorithm MTP: {} holds no MTP layer (no "
-                    "model.layers.{}.eh_proj.weight)",
-                    options_.model_path, config().layer_count);
       make("mtp", std::make_unique<MtpHead>(*model_, loader, 0));
       return;
     case SpeculativeAlgorithm::kEagle:
     case SpeculativeAlgorithm::kEagle3: {
       const bool third = speculative.algorithm == SpeculativeAlgorithm::kEagle3;
-      if (speculative.draft_model_path.empty())
-        throw_error(ErrorCode::kUsage,
-                    "--speculative-algorithm {} needs --speculative-draft-model-path DIR",
-                    third ? "EAGLE3" : "EAGLE");
       const DraftConfig draft = read_draft_config(speculative.draft_model_path, config());
       const auto source = open_draft_checkpoint(speculative.draft_model_path);
       WeightLoader draft_loader(*source, *kernels_);
@@ -192,9 +206,6 @@ void LoadedModel::load_drafter(WeightLoader& loader, CacheFormat cache_format) {
       return;
     }
     case SpeculativeAlgorithm::kStandalone: {
-      if (speculative.draft_model_path.empty())
-        throw_error(ErrorCode::kUsage,
-                    "--speculative-algorithm STANDALONE needs --speculative-draft-model-path DIR");
       const ModelConfig draft = read_model_config(speculative.draft_model_path);
       if (draft.vocab_size != config().vocab_size)
         throw_error(ErrorCode::kModel,

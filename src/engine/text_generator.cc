@@ -21,6 +21,28 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
+void check_generation(const std::vector<int32_t>& prompt, const Request& request,
+                      const Tokenizer* tokenizer, const ModelConfig& config,
+                      int64_t context_length) {
+  if (prompt.empty())
+    throw_error(ErrorCode::kUsage, "the prompt is empty: give at least one token");
+  if (request.max_tokens < 1)
+    throw_error(ErrorCode::kUsage, "--max-tokens {} must be at least 1", request.max_tokens);
+  Request as_ids = request;
+  as_ids.prompt.clear();
+  as_ids.input_ids = prompt;
+  const auto valid = validate_request(as_ids, tokenizer, config.vocab_size);
+  if (!valid) throw_error(ErrorCode::kUsage, "{}", valid.error().message);
+  // Not as a sum: max_tokens may be any number.
+  if (request.max_tokens > context_length - static_cast<int64_t>(prompt.size()))
+    throw_error(ErrorCode::kUsage,
+                "This model's maximum context length is {} tokens: {} prompt tokens and {} new "
+                "ones were asked for "
+                "(lower --max-tokens{})",
+                context_length, prompt.size(), request.max_tokens,
+                context_length < config.max_positions ? " or raise --context-length" : "");
+}
+
 TextGenerator::TextGenerator(LoadedModel& model, const Tokenizer* tokenizer)
     : model_(model), tokenizer_(tokenizer) {
   for (int64_t page = 1; page <= model.pages_per_slot(); ++page)
@@ -28,28 +50,6 @@ TextGenerator::TextGenerator(LoadedModel& model, const Tokenizer* tokenizer)
   const SpeculativeOptions& speculative = model.options().speculative;
   if (model.drafter() != nullptr && speculative.adaptive && speculative.steps > 0)
     adaptive_depth_.emplace(measure_step_costs(model, 1, speculative.steps));
-}
-
-void TextGenerator::check(const std::vector<int32_t>& prompt, const Request& options) const {
-  if (prompt.empty())
-    throw_error(ErrorCode::kUsage, "the prompt is empty: give at least one token");
-  if (options.max_tokens < 1)
-    throw_error(ErrorCode::kUsage, "--max-tokens {} must be at least 1", options.max_tokens);
-  Request request = options;
-  request.prompt.clear();
-  request.input_ids = prompt;
-  const auto valid = validate_request(request, tokenizer_, model_.config().vocab_size);
-  if (!valid) throw_error(ErrorCode::kUsage, "{}", valid.error().message);
-  // Not as a sum: max_tokens may be any number.
-  if (options.max_tokens > model_.context_length() - static_cast<int64_t>(prompt.size()))
-    throw_error(ErrorCode::kUsage,
-                "This model's maximum context length is {} tokens: {} prompt tokens and {} new "
-                "ones were asked for "
-                "(lower --max-tokens{})",
-                model_.context_length(), prompt.size(), options.max_tokens,
-                model_.context_length() < model_.config().max_positions
-                    ? " or raise --context-length"
-                    : "");
 }
 
 void TextGenerator::prefill(RequestState& request) {
@@ -62,7 +62,7 @@ void TextGenerator::prefill(RequestState& request) {
 
 GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Request& options,
                                         const std::function<void(const Event&)>& on_token) {
-  check(prompt, options);
+  check_generation(prompt, options, tokenizer_, model_.config(), model_.context_length());
   GenerationStats stats;
   stats.prompt_tokens = static_cast<int64_t>(prompt.size());
   const std::vector<int64_t>& end_ids = model_.config().eos_ids;

@@ -14,19 +14,23 @@
 
 namespace foresail {
 
+// Whether a generation can run at all; needs no weights. Throws Error{kUsage} for a prompt that is
+// empty, too long or holds ids outside the vocabulary, and for sampling settings that make no
+// sense. The prompt is the first argument; that of `request` is not looked at.
+void check_generation(const std::vector<int32_t>& prompt, const Request& request,
+                      const Tokenizer* tokenizer, const ModelConfig& config,
+                      int64_t context_length);
+
 class TextGenerator {
  public:
   // tokenizer may be null: then events carry no text and stop strings are refused.
   TextGenerator(LoadedModel& model, const Tokenizer* tokenizer);
 
-  // Throws Error{kUsage} for a prompt that is empty, too long or holds ids outside the vocabulary,
-  // and for sampling settings that make no sense.
-  // The prompt is the first argument; that of `options` is not looked at.
+  // Throws what check_generation throws.
   GenerationStats generate(std::vector<int32_t> prompt, const Request& options,
                            const std::function<void(const Event&)>& on_token);
 
  private:
-  void check(const std::vector<int32_t>& prompt, const Request& options) const;
   void prefill(RequestState& request);
 
   LoadedModel& model_;

@@ -13,6 +13,18 @@ constexpr const char* kJsonName = "tokenizer.json";
 constexpr const char* kTiktokenName = "tiktoken.model";
 constexpr const char* kConfigName = "tokenizer_config.json";
 
+// Tokenizer files that are not read, and what a user can do.
+struct ForeignTokenizer {
+  const char* name;
+  const char* advice;
+};
+constexpr ForeignTokenizer kForeignTokenizers[] = {
+    {"tekken.json", "is Mistral's own format: add the tokenizer.json of the Hugging Face version"},
+    {"tokenizer.model",
+     "is a SentencePiece model, which is not supported: only token ids can go in and out"},
+    {"vocab.json", "is half of an older format: save it with transformers as tokenizer.json"},
+};
+
 // The tokens that are matched in normalized text, or those that are matched before.
 AddedTokenMatcher matcher_of(const TokenizerParts& parts, bool normalized) {
   std::vector<AddedToken> tokens;
@@ -41,12 +53,17 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& model_di
   const TokenizerConfig config = TokenizerConfig::parse(
       has(kConfigName) ? read(kConfigName) : std::string(), path_of(kConfigName));
   TokenizerParts parts;
-  if (has(kJsonName))
+  if (has(kJsonName)) {
     parts = parse_tokenizer_json(read(kJsonName), path_of(kJsonName));
-  else if (has(kTiktokenName))
+  } else if (has(kTiktokenName)) {
     parts = parse_tiktoken_model(read(kTiktokenName), config, path_of(kTiktokenName));
-  else
+  } else {
+    for (const ForeignTokenizer& foreign : kForeignTokenizers)
+      if (has(foreign.name))
+        throw_model_error("{}: {} is missing, and {} {}", model_dir.string(), kJsonName,
+                          foreign.name, foreign.advice);
     throw_model_error("{}: has neither {} nor {}", model_dir.string(), kJsonName, kTiktokenName);
+  }
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(parts), config));
 }
 

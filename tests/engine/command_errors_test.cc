@@ -49,14 +49,14 @@ class CommandErrors : public testing::Test {
 };
 
 TEST_F(CommandErrors, SamplingThatMakesNoSense) {
-  expect_run_refused("--temperature nan", "temperature nan is out of range");
-  expect_run_refused("--top-p nan", "top_p nan is out of range");
-  expect_run_refused("--top-p 0", "top-p");
-  expect_run_refused("--min-p nan", "min_p nan is out of range");
-  expect_run_refused("--repetition-penalty nan", "repetition_penalty nan is out of range");
-  expect_run_refused("--repetition-penalty 1e30", "repetition-penalty");
-  expect_run_refused("--presence-penalty nan", "presence_penalty nan is out of range");
-  expect_run_refused("--frequency-penalty nan", "frequency_penalty nan is out of range");
+  expect_run_refused("--temperature nan", "--temperature: choose a number, 0 to 100, instead of");
+  expect_run_refused("--top-p nan", "--top-p: choose a number, 1e-06 to 1, instead of \"nan\"");
+  expect_run_refused("--top-p 0", "--top-p: choose a number, 1e-06 to 1, instead of \"0\"");
+  expect_run_refused("--min-p nan", "--min-p: choose a number, 0 to 1, instead of \"nan\"");
+  expect_run_refused("--repetition-penalty nan", "choose a number, 0.001 to 1000, instead of");
+  expect_run_refused("--repetition-penalty 1e30", "choose a number, 0.001 to 1000, instead of");
+  expect_run_refused("--presence-penalty nan", "--presence-penalty: choose a number, -2 to 2");
+  expect_run_refused("--frequency-penalty nan", "--frequency-penalty: choose a number, -2 to 2");
   expect_run_refused("--logit-bias 3 nan", "logit_bias");
   expect_run_refused("--logit-bias 3 inf", "logit_bias");
   expect_run_refused("--logit-bias 99999 1", "token 99999 is outside the vocabulary of 8192");
@@ -68,9 +68,71 @@ TEST_F(CommandErrors, SamplingThatMakesNoSense) {
 TEST_F(CommandErrors, NumbersThatAreTooLarge) {
   expect_run_refused("--max-tokens 9223372036854775807", "maximum context length is 2048");
   expect_run_refused("--context-length 9223372036854775807", "exceeds the model's 2048 positions");
-  expect_run_refused("--context-length -5", "not in range 0 to 9223372036854775807");
+  expect_run_refused("--context-length -5",
+                     "--context-length: choose a whole number, 0 or more, instead of");
   expect_run_refused("--speculative-simulate-accept-length nan", "choose 1 to 16");
   expect_run_refused("--speculative-simulate-accept-length -3", "choose 1 to 16");
+}
+
+TEST_F(CommandErrors, WhatIsMissingOrWrongIsNamed) {
+  expect_refused("run", 2, "foresail run needs MODEL: model folder in Hugging Face layout");
+  expect_refused("make-model", 2, "foresail make-model needs DIR: folder to write");
+  expect_refused("make-model /tmp/never", 2, "make-model needs --preset: tiny-mla, tiny-mtp, ");
+  expect_refused("eval", 2, "foresail eval needs a command: choose one of logits, perplexity, ");
+  expect_refused("bench", 2, "foresail bench needs a command: choose one of kernels, latency");
+  expect_refused("bench latency", 2, "foresail bench latency needs MODEL: ");
+  expect_refused("rum x", 2, "unknown command rum (did you mean run?)");
+  expect_refused("nonsense", 2, "unknown command nonsense: foresail --help lists what there is");
+  expect_run_refused("--temp 1", "unknown flag --temp (did you mean --temperature?)");
+  expect_run_refused("--seed", "--seed needs a value: random seed");
+  expect_run_refused("--seed x", "--seed: choose a whole number, 0 or more, instead of \"x\"");
+  expect_run_refused("--logit-bias 3", "--logit-bias needs two values: TOKEN BIAS, repeatable");
+  expect_run_refused("--logit-bias a b", "choose a whole number and a number instead of \"a b\"");
+  expect_run_refused("--dtype f32 --dtype bf16", "--dtype is given 2 times: keep one");
+  expect_run_refused("--page-size 7", "--page-size: choose one of 1, 16, 32, 64 instead of \"7\"");
+  expect_run_refused("--threads a",
+                     "--threads: choose a whole number, 0 to 1024, instead of \"a\"");
+}
+
+// A wrong combination must not cost the minutes that a large model takes to load.
+TEST_F(CommandErrors, ComeBeforeTheWeightsAreRead) {
+  const std::filesystem::path tales = model_path("tales");
+  for (const auto& entry : std::filesystem::directory_iterator(tales))
+    if (entry.path().extension() != ".safetensors")
+      std::filesystem::create_symlink(entry.path(), folder_ / entry.path().filename());
+  const std::string run = "run " + folder_.string() + " -p Once ";
+  expect_refused(run + "--min-tokens 200", 2, "min_tokens 200 is not between 0");
+  expect_refused(run + "--stop ''", 2, "a stop string is empty");
+  expect_refused(run + "--logit-bias 99999 1", 2, "outside the vocabulary of 8192");
+  expect_refused(run + "--max-tokens 5000", 2, "maximum context length is 2048");
+  expect_refused(run + "--attention-path best", 2, "choose auto, absorbed or expanded");
+  expect_refused(run + "--speculative-algorithm EAGLE3", 2, "--speculative-draft-model-path DIR");
+  const std::string logits = "eval logits " + folder_.string();
+  expect_refused(logits + " --input-ids 9999 -o x.safetensors", 2, "token id 9999 is outside");
+  expect_refused(logits + " --input-ids 1 -o /no/such/folder/x", 2,
+                 "cannot write /no/such/folder/x");
+  expect_refused(logits + " --input-ids 1 -o " + folder_.string(), 2, "it is a folder");
+  std::ofstream(folder_ / "text") << "Once";
+  expect_refused("eval perplexity " + folder_.string() + " --window 1 --text-file " +
+                     (folder_ / "text").string(),
+                 2, "--window 1 must lie between 2 and the context length 2048");
+  expect_refused("chat " + folder_.string() + " --min-tokens 200", 2, "min_tokens 200");
+}
+
+TEST_F(CommandErrors, FilesOfOtherFormatsAreNamed) {
+  const std::string run = "run " + folder_.string() + " -p x";
+  std::ofstream(folder_ / "consolidated.00.pth") << "";
+  expect_refused(run, 3, "consolidated.00.pth is part of an unconverted checkpoint");
+  std::ofstream(folder_ / "params.json") << "{}";
+  expect_refused(run, 3, "params.json is the config of an unconverted checkpoint");
+  const std::filesystem::path tales = model_path("tales");
+  std::filesystem::create_symlink(tales / "config.json", folder_ / "config.json");
+  std::ofstream(folder_ / "tokenizer.model") << "";
+  expect_refused(run, 3, "tokenizer.json is missing, and tokenizer.model is a SentencePiece model");
+  std::ofstream(folder_ / "tekken.json") << "{}";
+  expect_refused(run, 3, "tokenizer.json is missing, and tekken.json is Mistral's own format");
+  std::filesystem::create_symlink(tales / "tokenizer.json", folder_ / "tokenizer.json");
+  expect_refused(run, 3, "and model.safetensors is missing: give the model in Hugging Face layout");
 }
 
 TEST_F(CommandErrors, MoreCacheThanAnyMachineHas) {

@@ -9,12 +9,13 @@ namespace {
 
 foresail::jinja::Limits small_limits() {
   foresail::jinja::Limits limits;
-  limits.max_output_bytes = 1 << 20;
-  limits.max_string_bytes = 1 << 20;
-  limits.max_heap_bytes = 32 << 20;
-  limits.max_items = 20'000;
-  limits.max_range = 10'000;
-  limits.max_steps = 200'000;
+  // Small, so that a loop that runs into them costs milliseconds even under sanitizers.
+  limits.max_output_bytes = 64 << 10;
+  limits.max_string_bytes = 64 << 10;
+  limits.max_heap_bytes = 4 << 20;
+  limits.max_items = 2'000;
+  limits.max_range = 1'000;
+  limits.max_steps = 10'000;
   return limits;
 }
 
