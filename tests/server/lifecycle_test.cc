@@ -174,6 +174,7 @@ TEST_F(Lifecycle, Row104PipelinedAndHalfClosed) {
 TEST(SlowServer, Row105ASlowReaderIsDroppedAndOthersGoOn) {
   ServeOptions options = tales_options();
   options.http.max_unsent_bytes = 4096;
+  options.engine.max_running_requests = 12;
   Server server(options);
   server.load();
   TestClient slow(server.port());
@@ -182,7 +183,7 @@ TEST(SlowServer, Row105ASlowReaderIsDroppedAndOthersGoOn) {
   // Its stream is far larger than what the sockets between it and the server hold.
   slow.send(request_text("POST", "/generate",
                          R"({"text":"a","stream":true,"sampling_params":{"max_new_tokens":1000,)"
-                         R"("ignore_eos":true}})"));
+                         R"("ignore_eos":true,"n":8}})"));
   TestClient other(server.port());
   EXPECT_EQ(other.post("/v1/completions", {{"prompt", "b"}, {"max_tokens", 20}}).status, 200);
   EXPECT_TRUE(eventually(

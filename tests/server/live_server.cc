@@ -5,6 +5,14 @@
 #include "foresail/engine.h"
 
 namespace foresail {
+namespace {
+
+void add_missing(OrderedJson& fields, const OrderedJson& defaults) {
+  for (const auto& [name, value] : defaults.items())
+    if (!fields.contains(name)) fields[name] = value;
+}
+
+}  // namespace
 
 ServeOptions tales_options() {
   ServeOptions options;
@@ -60,10 +68,7 @@ std::string plain_text(Request request) {
 }
 
 TestResponse LiveServer::complete(OrderedJson fields) {
-  const OrderedJson defaults{
-      {"prompt", "Once upon a time"}, {"temperature", 0}, {"max_tokens", 12}};
-  for (const auto& [name, value] : defaults.items())
-    if (!fields.contains(name)) fields[name] = value;
+  add_missing(fields, {{"prompt", "Once upon a time"}, {"temperature", 0}, {"max_tokens", 12}});
   return post("/v1/completions", fields);
 }
 
@@ -74,11 +79,9 @@ std::string LiveServer::text(const OrderedJson& fields) {
 }
 
 TestResponse LiveServer::chat(OrderedJson fields) {
-  const OrderedJson defaults{{"messages", {{{"role", "user"}, {"content", "Tell me a tale"}}}},
-                             {"temperature", 0},
-                             {"max_tokens", 12}};
-  for (const auto& [name, value] : defaults.items())
-    if (!fields.contains(name)) fields[name] = value;
+  add_missing(fields, {{"messages", {{{"role", "user"}, {"content", "Tell me a tale"}}}},
+                       {"temperature", 0},
+                       {"max_tokens", 12}});
   return post("/v1/chat/completions", fields);
 }
 

@@ -98,12 +98,15 @@ class OpenAiClient(unittest.TestCase):
         self.assertEqual(usage.total_tokens, answer.usage.total_tokens)
 
     def test_the_clients_own_stream_helper(self):
+        whole = self.chat().choices[0].message.content
+        # It refuses answers that were cut at max_tokens, so this one is to end by itself.
         with self.client.chat.completions.stream(
-                model="tales", max_tokens=16, temperature=0,
+                model="tales", max_tokens=16, temperature=0, stop=[whole[8:12]],
                 messages=[{"role": "user", "content": "Tell me a tale"}]) as stream:
             text = "".join(event.delta for event in stream if event.type == "content.delta")
             final = stream.get_final_completion()
         self.assertEqual(final.choices[0].message.content, text)
+        self.assertEqual(text, whole[:whole.find(whole[8:12])])
 
     def test_stop_seed_and_bias(self):
         whole = self.complete().choices[0].text

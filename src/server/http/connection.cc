@@ -15,6 +15,8 @@ using boost::system::error_code;
 constexpr size_t kReadBytes = 16 << 10;
 // Of requests sent ahead while another is being answered.
 constexpr size_t kMaxPipelinedBytes = 256 << 10;
+// The system would take megabytes for a client that reads nothing, where no limit of ours counts.
+constexpr int kSendBufferBytes = 128 << 10;
 constexpr size_t kKeptBufferBytes = 64 << 10;
 constexpr std::chrono::milliseconds kLinger{2000};
 
@@ -115,6 +117,7 @@ Connection::~Connection() {
 void Connection::start() {
   error_code ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket_.set_option(asio::socket_base::send_buffer_size(kSendBufferBytes), ignored);
   socket_.non_blocking(true, ignored);
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     self->set_read_deadline(self->limits_.keep_alive_timeout);
