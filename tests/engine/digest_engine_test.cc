@@ -33,6 +33,9 @@ std::vector<Text> texts(uint64_t seed, int count) {
     result.push_back(std::move(text));
   }
   result.push_back(result[0]);
+  // The twin speculates on entries that nobody wanted drafts from.
+  result.push_back(result[4]);
+  result.back().request.speculative_steps.reset();
   return result;
 }
 
@@ -47,20 +50,26 @@ void expect_all_right(EngineLoop& loop, const std::vector<Text>& all) {
   expect_idle(loop);
 }
 
-class DigestEngine : public testing::TestWithParam<int> {};
+// page size, whether drafts come from a second model instead of a head
+class DigestEngine : public testing::TestWithParam<std::tuple<int, bool>> {};
 
 // K4, K7, K8 at once: chunks of any size, cold and warm cache, retraction, late results, pages that
-// run out, both forms of prefill, chains of 1 to 7 drafts that cross page borders.
+// run out, both backends and forms of prefill, chains of 1 to 7 drafts that cross page borders.
 TEST_P(DigestEngine, NoPassEverReadsARowOfAnotherText) {
-  const int page_size = GetParam();
+  const auto [page_size, from_model] = GetParam();
   for (int steps = 1; steps <= 7; ++steps) {
     EngineOptions options = scripted_options();
     options.page_size = page_size;
     options.speculative.steps = steps;
     options.attention_path = steps % 2 == 0 ? "expanded" : "absorbed";
+    options.attention_backend = steps / 2 % 2 == 0 ? "paged" : "indexed";
     options.max_total_tokens = 384;
     ScriptedLoop scripted(options, certain(hashed_token));
-    scripted.use_digest_drafter(often_right(hashed_token, 20 * (steps % 6)));
+    const NextToken guess = often_right(hashed_token, 20 * (steps % 6));
+    if (from_model)
+      scripted.use_model_drafter(certain(guess));
+    else
+      scripted.use_digest_drafter(guess);
     const std::vector<Text> all = texts(100 * steps + page_size, 9);
     for (int round = 0; round < 8; ++round) {
       SCOPED_TRACE(fmt::format("page {} steps {} round {}", page_size, steps, round));
@@ -72,11 +81,23 @@ TEST_P(DigestEngine, NoPassEverReadsARowOfAnotherText) {
       EngineLoop& loop = scripted.restart(options);
       expect_all_right(loop, all);
       expect_all_right(loop, all);  // warm
+      const EngineStats stats = loop.stats();
+      if (steps % 6 == 0) {
+        EXPECT_EQ(stats.accepted, 0);
+      }
+      if (steps % 6 == 5) {
+        EXPECT_EQ(stats.accepted, stats.drafted);
+      }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Pages, DigestEngine, testing::Values(1, 16, 32, 64));
+INSTANTIATE_TEST_SUITE_P(All, DigestEngine,
+                         testing::Combine(testing::Values(1, 16, 32, 64), testing::Bool()),
+                         [](const auto& param) {
+                           return (std::get<1>(param.param) ? "model_page" : "head_page") +
+                                  std::to_string(std::get<0>(param.param));
+                         });
 
 }  // namespace
 }  // namespace foresail

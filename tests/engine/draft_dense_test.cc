@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "attention/pass_planner.h"
 #include "base/thread_pool.h"
 #include "checkpoint/weight_source.h"
 #include "engine/engine_harness.h"
@@ -56,7 +57,10 @@ TEST(DraftDense, EveryStepEqualsOnePassInFloat64) {
   ThreadPool threads(1);
   Head dense(create_ref_kernels(DType::kF32));
   const CacheShape shape = dense.head->cache_shapes()[0];
-  for (const int page_size : {1, 16, 64}) {
+  for (const auto& [backend, page_size] : {std::pair{AttentionBackend::kPaged, 1},
+                                           {AttentionBackend::kPaged, 16},
+                                           {AttentionBackend::kPaged, 64},
+                                           {AttentionBackend::kIndexed, 16}}) {
     std::vector<int> lengths = {page_size - 1, page_size, page_size + 1};
     if (page_size == 1) lengths = {1, 2, 9};
     for (const int length : lengths) {
@@ -68,8 +72,7 @@ TEST(DraftDense, EveryStepEqualsOnePassInFloat64) {
       for (float& x : states) x = static_cast<float>(random() >> 40) * 0x1p-23f - 1.0f;
 
       Head paged(create_cpu_kernels({.dtype = DType::kF32, .isa = "auto", .pool = &threads}));
-      const ModelConfig dims;  // of a cost model that drafting does not ask
-      PassPlanner planner({.page_size = page_size}, dims);
+      PassPlanner planner({.backend = backend, .page_size = page_size}, paged.model->config());
       HeadDrafter drafter("mtp", std::move(paged.head), planner, 1, 200, {DType::kF32});
       std::vector<Step> steps;
       drafter.observe([&](const HeadDrafter::Proposal& proposal, std::span<const float> logits) {

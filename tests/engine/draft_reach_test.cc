@@ -40,6 +40,7 @@ TEST(DraftReach, StepSeesItsOwnKeyAndNoMore) {
       EngineOptions options = scripted_options();
       options.page_size = page_size;
       options.speculative.steps = steps;
+      options.attention_backend = steps % 2 == 0 ? "paged" : "indexed";
       for (const int percent : {0, 70, 100}) {
         ScriptedLoop scripted(options, certain(hashed_token));
         for (const int offset : {-1, 0, 1}) {
@@ -65,7 +66,10 @@ TEST(DraftReach, NothingBeyondTheContext) {
     options.max_total_tokens = 512;
     for (const int percent : {0, 80, 100}) {
       ScriptedLoop scripted(options, certain(hashed_token));
-      scripted.use_digest_drafter(often_right(hashed_token, percent));
+      if (percent == 80)
+        scripted.use_model_drafter(certain(often_right(hashed_token, percent)));
+      else
+        scripted.use_digest_drafter(often_right(hashed_token, percent));
       for (const bool late : {false, true}) {
         options.late_results = late;
         std::vector<Request> requests;
@@ -96,7 +100,8 @@ TEST(DraftReach, ARequestMayFillThePool) {
       options.max_total_tokens = 192;
       options.speculative.steps = steps;
       ScriptedLoop scripted(options, certain(hashed_token));
-      if (steps > 0) scripted.use_digest_drafter(often_right(hashed_token, 70));
+      if (steps == 3) scripted.use_digest_drafter(often_right(hashed_token, 70));
+      if (steps == 7) scripted.use_model_drafter(certain(often_right(hashed_token, 70)));
       for (const bool late : {false, true}) {
         options.late_results = late;
         const Request request = scripted_request(scripted_prompt(40), 152);

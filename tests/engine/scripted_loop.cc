@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "base/check.h"
+#include "checkpoint/weight_source.h"
 #include "runtime/random.h"
 #include "speculative/head_drafter.h"
+#include "speculative/standalone_drafter.h"
 
 namespace foresail {
 namespace {
@@ -75,6 +77,19 @@ std::unique_ptr<Drafter> ScriptedLoop::digest_drafter(DigestHead::Guess guess) {
   return std::make_unique<HeadDrafter>("digest", std::move(head), model_.planner(),
                                        options_.slot_count, model_.page_count(),
                                        CacheFormat{DType::kF32});
+}
+
+void ScriptedLoop::use_model_drafter(Script script) {
+  use_drafter(nullptr);
+  draft_kernels_ = std::make_unique<DigestKernels>(
+      std::move(script), std::make_shared<KnownContexts>(), options_.context_length);
+  const auto source = open_checkpoint(options_.model_path, model_.config());
+  WeightLoader loader(*source, *draft_kernels_);
+  auto model = std::make_shared<MlaModel>(model_.config(), loader, *draft_kernels_,
+                                          model_.model().context_len());
+  use_drafter(std::make_unique<StandaloneDrafter>(std::move(model), model_.planner(),
+                                                  options_.slot_count, model_.page_count(),
+                                                  CacheFormat{DType::kF32}));
 }
 
 void ScriptedLoop::use_drafter(std::unique_ptr<Drafter> drafter) {

@@ -30,6 +30,8 @@ class ScriptedLoop {
   // Drafts with KV of its own, checked at every pass; or with anything else, or (null) not at all.
   void use_digest_drafter(DigestHead::Guess guess);
   std::unique_ptr<Drafter> digest_drafter(DigestHead::Guess guess);
+  // Drafts with a second scripted model, which has a cache of its own.
+  void use_model_drafter(Script script);
   void use_drafter(std::unique_ptr<Drafter> drafter);
   const std::vector<DigestHead::Pass>& draft_passes() const { return *passes_; }
 
@@ -42,6 +44,7 @@ class ScriptedLoop {
  private:
   EngineOptions options_;
   std::shared_ptr<KnownContexts> contexts_ = std::make_shared<KnownContexts>();
+  std::unique_ptr<KernelSet> draft_kernels_;
   LoadedModel model_;
   std::unique_ptr<EngineLoop> loop_;
   std::shared_ptr<std::vector<DigestHead::Pass>> passes_;

@@ -64,6 +64,7 @@ TEST(CapacityFaults, WhatJustFitsCompletes) {
             ScriptedEngine engine({.page_size = 1,
                                    .usable_pages = usable,
                                    .max_draft_len = drafts,
+                                   .drafts_from_bonus = prompt % 2 == 0,
                                    .chunk_tokens = 5,
                                    .lag = lag});
             engine.executor().accept_rate = accept_rate;
@@ -118,7 +119,8 @@ TEST(CapacityFaults, ContextLimit) {
       ScriptedEngine engine({.page_size = page,
                              .usable_pages = 2000 / page,
                              .max_context_len = 128,
-                             .max_draft_len = drafts});
+                             .max_draft_len = drafts,
+                             .drafts_from_bonus = drafts % 3 == 0});
       engine.executor().accept_rate = drafts % 2 == 0 ? 1.0 : 0.5;
       std::vector<RequestId> ids;
       for (int32_t i = 0; i < 4; ++i) {

@@ -35,6 +35,7 @@ VirtualStream::VirtualStream(const std::string& cache_salt, std::vector<int32_t>
 
 DigestExecutor::DigestExecutor(const KvCache& cache, bool kv_drafter, uint64_t seed)
     : table_(cache.table().slots(), cache.table().columns()),
+      capacity_(cache.capacity()),
       page_size_(cache.pool().page_size().tokens()),
       pages_(static_cast<int32_t>(cache.pool().usable().value) + 1),
       kv_drafter_(kv_drafter),
@@ -81,9 +82,7 @@ void DigestExecutor::run_chunk(const StepPlan& plan, const PrefillChunk& chunk,
   slot.kv_len = chunk.end.value;
   verify(chunk.slot, slot.kv_len, stream);
   if (!chunk.is_last()) return;
-  for (int32_t i = 0; i + 1 < chunk.next_draft_len; ++i) {
-    write(draft_, chunk.slot, slot.kv_len + i, kGarbage);
-  }
+  draft(chunk.slot, chunk.next_draft_len);
   result.rows.push_back({.slot = chunk.slot, .accept_len = 1});
   result.tokens.push_back(stream.tokens[slot.kv_len]);
 }
@@ -106,12 +105,18 @@ void DigestExecutor::run_decode(const DecodeRow& row, StepResult& result) {
   }
   slot.kv_len = length + accept_len;
   verify(row.slot, slot.kv_len, stream);
-  for (int32_t i = 0; i + 1 < row.next_draft_len; ++i) {
-    write(draft_, row.slot, slot.kv_len + i, kGarbage);
-  }
+  draft(row.slot, row.next_draft_len);
   result.rows.push_back({.slot = row.slot, .accept_len = accept_len});
   for (int32_t i = 0; i < accept_len; ++i) {
     result.tokens.push_back(stream.tokens[length + 1 + i]);
+  }
+}
+
+void DigestExecutor::draft(SlotId slot, int32_t next_draft_len) {
+  const int64_t begin = slots_[slot.value].kv_len;
+  const int64_t end = capacity_.prefill_reach(Tokens{begin}, next_draft_len).value;
+  for (int64_t position = begin; position < end; ++position) {
+    write(draft_, slot, position, kGarbage);
   }
 }
 

@@ -52,11 +52,14 @@ class DigestExecutor {
   void verify(SlotId slot, int64_t length, const VirtualStream& stream) const;
   void run_chunk(const StepPlan& plan, const PrefillChunk& chunk, StepResult& result);
   void run_decode(const DecodeRow& row, StepResult& result);
+  // The rows of a draft loop that starts at the slot's length.
+  void draft(SlotId slot, int32_t next_draft_len);
   void use_pages(SlotId slot, int64_t length);
   uint64_t random();
   [[noreturn]] void fail(SlotId slot, int64_t position, const std::string& what) const;
 
   PageTable table_;
+  Capacity capacity_;
   int32_t page_size_;
   int32_t pages_;
   bool kv_drafter_;

@@ -39,6 +39,7 @@ ScriptedConfig random_config(Random& random, uint64_t seed) {
   config.usable_pages = config.page_size == 1 ? random.between(20, 300) : random.between(2, 24);
   config.max_context_len = 400;
   config.max_draft_len = static_cast<int32_t>(random.below(8));
+  config.drafts_from_bonus = random.chance(30);
   config.slots = static_cast<int32_t>(random.between(1, 8));
   config.prefix_keys = random.pick({PrefixKeys::kOff, PrefixKeys::kTokens, PrefixKeys::kPairs});
   config.kv_drafter = config.prefix_keys != PrefixKeys::kTokens;

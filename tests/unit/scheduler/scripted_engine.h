@@ -15,6 +15,7 @@ struct ScriptedConfig {
   int64_t usable_pages = 64;
   int64_t max_context_len = 1024;
   int32_t max_draft_len = 0;
+  bool drafts_from_bonus = false;
   int32_t slots = 8;
   PrefixKeys prefix_keys = PrefixKeys::kTokens;
   bool kv_drafter = false;
