@@ -18,6 +18,13 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       ->capture_default_str()
       ->check(number_in(int64_t{0}, INT64_MAX));
   command
+      .add_option("--mem-fraction-static,--gpu-memory-utilization",
+                  flags.model.options.mem_fraction_static,
+                  "share of the available memory for weights and cache together, instead of "
+                  "--max-total-tokens; 0: off")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command
       .add_option("--chunked-prefill-size", engine.chunked_prefill_size,
                   "tokens of one prefill pass")
       ->capture_default_str()

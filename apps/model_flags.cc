@@ -97,12 +97,20 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
                    "always draft --speculative-num-steps, whether it pays or not");
   command.add_option("--speculative-num-steps", spec.steps, "drafts per iteration, at most")
       ->capture_default_str();
+  command.add_option("--speculative-num-draft-tokens", flags.num_draft_tokens,
+                     "tokens of a verify pass: drafts and one (chains only)");
   command.add_option("--speculative-simulate-accept-length", flags.simulate_accept_length,
                      "pretend this many tokens per iteration were accepted (performance runs only; "
                      "output is not the model's)");
 }
 
 void resolve_speculation(ModelFlags& flags) {
+  // Chains verify every draft and the token before them.
+  if (flags.num_draft_tokens != 0 && flags.num_draft_tokens != flags.options.speculative.steps + 1)
+    throw_error(ErrorCode::kUsage,
+                "--speculative-num-draft-tokens {} does not go with --speculative-num-steps {}: a "
+                "chain needs steps + 1",
+                flags.num_draft_tokens, flags.options.speculative.steps);
   flags.options.speculative.algorithm = parse_speculative_algorithm(flags.speculative_algorithm);
   if (flags.simulate_accept_length != 0) {
     // Written so that NaN is refused too.

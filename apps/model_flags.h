@@ -13,6 +13,7 @@ namespace foresail {
 struct ModelFlags {
   ModelOptions options;
   std::string speculative_algorithm = "NONE";
+  int num_draft_tokens = 0;             // 0: not given
   double simulate_accept_length = 0.0;  // 0: off
   bool quiet = false;
   bool explain_plan = false;

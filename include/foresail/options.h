@@ -48,6 +48,9 @@ struct ModelOptions {
   int64_t context_length = 0;    // tokens; 0: what the model allows, at most 8192
   int slot_count = 1;            // requests at once
   int64_t max_total_tokens = 0;  // in the cache; 0: slot_count full contexts, at most 8
+  // Above 0 and no max_total_tokens: the cache gets what weights and workspace leave of this share
+  // of the memory that is available, at most slot_count full contexts.
+  double mem_fraction_static = 0.0;
   uint64_t seed = 0;
   SpeculativeOptions speculative;
 };

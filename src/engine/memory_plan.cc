@@ -74,6 +74,19 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
   if (options.max_total_tokens > 0) {
     plan.size_flag = "--max-total-tokens";
     plan.cached_tokens = options.max_total_tokens;
+  } else if (options.mem_fraction_static > 0.0) {
+    const double share =
+        options.mem_fraction_static * static_cast<double>(available_memory_bytes());
+    const double left =
+        share - static_cast<double>(plan.weight_bytes) - static_cast<double>(kWorkspaceBytes);
+    const auto fitting =
+        static_cast<int64_t>(std::max(0.0, left / static_cast<double>(plan.kv_bytes_per_token)));
+    if (fitting < plan.context_length)
+      throw_error(ErrorCode::kDevice,
+                  "--mem-fraction-static {} leaves {} tokens of cache, less than one context of "
+                  "{}: raise it, or lower --context-length",
+                  options.mem_fraction_static, fitting, plan.context_length);
+    plan.cached_tokens = std::min(fitting, plan.context_length * options.slot_count);
   } else {
     // Requests rarely grow to their limit at once.
     plan.tokens_per_flag = std::min(options.slot_count, kDefaultContexts);

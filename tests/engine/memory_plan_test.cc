@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "engine/engine_harness.h"
 #include "engine/memory_plan.h"
 
@@ -58,6 +59,22 @@ TEST(MemoryPlan, AdvisesTheFlagThatHelps) {
   options.max_total_tokens = 1000;
   EXPECT_THAT(refusal(plan_for(options), 100 * token_bytes),
               HasSubstr("--max-total-tokens 100 would fit"));
+}
+
+TEST(MemoryPlan, AShareOfTheMemoryBecomesCache) {
+  const ModelConfig config = read_model_config(golden_path("g13_v3_mtp"));
+  ModelOptions options;
+  options.model_path = golden_path("g13_v3_mtp");
+  options.context_length = 128;
+  options.slot_count = 4;
+  options.mem_fraction_static = 0.5;
+  EXPECT_EQ(plan_memory(config, options, false).cached_tokens, 512);
+  options.slot_count = 1 << 30;
+  const MemoryPlan plan = plan_memory(config, options, false);
+  const double used = static_cast<double>(plan.total_bytes());
+  EXPECT_NEAR(used / (0.5 * static_cast<double>(available_memory_bytes())), 1.0, 0.1);
+  options.mem_fraction_static = 1e-9;
+  EXPECT_THROW(plan_memory(config, options, false), Error);
 }
 
 }  // namespace
