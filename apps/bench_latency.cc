@@ -122,6 +122,14 @@ void add_bench_latency(CLI::App& bench) {
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* command =
       bench.add_subcommand("latency", "Time prefill, decode and verify passes of one request");
+  command->footer(
+      "columns:\n"
+      "  of bytes, of ops   what a pass must read and compute, over its time and the probes' "
+      "rates\n"
+      "  vs 1 row           time against that of one row\n"
+      "  its bytes          bytes it must read against those of one row: the floor of the former\n"
+      "  experts            the part of these bytes that is routed experts, each distinct one "
+      "once");
   add_model_flags(*command, flags->model, false);
   command->add_option("--prefill", flags->prefill, "prompt lengths, comma separated")
       ->delimiter(',')
