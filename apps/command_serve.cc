@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "apps/engine_flags.h"
+#include "base/error.h"
 #include "server/auth.h"
 #include "server/server.h"
 
@@ -73,6 +74,8 @@ class StopSignals {
 
 void resolve(ServeFlags& flags) {
   using std::chrono::seconds;
+  if (flags.engine.model.explain_plan)
+    throw_error(ErrorCode::kUsage, "--explain-plan is for run and generate: serve prints no plans");
   resolve_speculation(flags.engine.model);
   ServeOptions& serve = flags.serve;
   serve.engine = flags.engine.engine;
@@ -158,6 +161,7 @@ void add_http_flags(CLI::App& command, ServeFlags& flags) {
         "seconds without an event after which a stream gets a comment", 1, 3600);
   count("--shutdown-timeout", flags.shutdown_timeout_s,
         "seconds that running requests have after SIGTERM", 0, 86400);
+  count("--max-logprobs", serve.api.max_logprobs, "log probabilities per token", 0, 1000);
   count("--max-n", serve.api.max_choices, "choices of one request", 1, 1024);
 }
 

@@ -154,6 +154,7 @@ Piece Generation::take(Source& source) {
     const std::optional<Event> event = source.stream.try_next();
     if (!event) break;
     if (event->token >= 0) piece.ids.push_back(event->token);
+    if (event->logprobs) piece.logprobs.push_back(*event->logprobs);
     piece.text += event->text;
     piece.finish = event->finish;
   }
@@ -171,6 +172,7 @@ Piece Generation::take(Source& source) {
   }
   choice.stats = std::move(stats);
   choice.ids.insert(choice.ids.end(), piece.ids.begin(), piece.ids.end());
+  choice.logprobs.insert(choice.logprobs.end(), piece.logprobs.begin(), piece.logprobs.end());
   choice.text += piece.text;
   choice.finish = piece.finish;
   choice.elapsed_s = elapsed_s();

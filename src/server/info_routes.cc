@@ -132,7 +132,7 @@ void add_health_routes(Router& router, RouteContext context) {
          GenerationSpec spec;
          spec.prompts = {{tokenizer == nullptr ? 0 : tokenizer->bos_id().value_or(0)}};
          spec.max_tokens = {1};
-         auto projection = generate_projection(spec);
+         auto projection = generate_projection(spec, serving.model);
          std::make_shared<Generation>(serving, exchange, std::move(spec), std::move(projection))
              ->start();
        }});

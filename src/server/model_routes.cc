@@ -6,7 +6,7 @@ namespace foresail {
 namespace {
 
 using Parse = ApiResult<GenerationSpec> (*)(const OrderedJson&, const ServedModel&);
-using Project = std::unique_ptr<Projection> (*)(const GenerationSpec&);
+using Project = std::unique_ptr<Projection> (*)(const GenerationSpec&, const ServedModel&);
 
 void add_generation_route(Router& router, RouteContext context, const char* path, Parse parse,
                           Project project) {
@@ -21,7 +21,7 @@ void add_generation_route(Router& router, RouteContext context, const char* path
                                                                             : spec.error().code);
                   return exchange->send(to_response(spec.error()));
                 }
-                auto projection = project(*spec);
+                auto projection = project(*spec, serving.model);
                 std::make_shared<Generation>(serving, exchange, std::move(*spec),
                                              std::move(projection))
                     ->start();

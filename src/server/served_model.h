@@ -19,6 +19,7 @@ struct ApiLimits {
   size_t max_stops = 16;
   size_t max_stop_bytes = 1024;
   size_t max_stop_tokens = 64;
+  int max_logprobs = 20;
   int max_json_depth = 128;
 };
 

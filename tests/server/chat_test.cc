@@ -169,7 +169,8 @@ TEST_F(Chat, WhatIsNotServedIsNamed) {
                  "not supported");
   expect_refused(chat({{"response_format", {{"type", "json_object"}}}}), "response_format",
                  "not supported");
-  expect_refused(chat({{"logprobs", true}}), "logprobs", "not supported");
+  expect_refused(chat({{"top_logprobs", 2}}), "top_logprobs", "needs 'logprobs'");
+  expect_refused(chat({{"logprobs", 5}}), "logprobs", "true or false");
   EXPECT_EQ(chat({{"tools", tools}, {"tool_choice", "none"}}).status, 200);
   EXPECT_EQ(chat({{"response_format", {{"type", "text"}}}, {"logprobs", false}}).status, 200);
 }

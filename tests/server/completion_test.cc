@@ -139,6 +139,30 @@ TEST_F(Completions, Row25Echo) {
   EXPECT_EQ(streamed, prompt + continuation);
 }
 
+TEST_F(Completions, Row26Logprobs) {
+  const OrderedJson plain = complete({{"return_token_ids", true}}).json()["choices"][0];
+  for (const int count : {0, 5}) {
+    const OrderedJson choice = complete({{"logprobs", count}}).json()["choices"][0];
+    EXPECT_EQ(choice["text"], plain["text"]);
+    const OrderedJson& logprobs = choice["logprobs"];
+    std::string joined;
+    for (size_t i = 0; i < 12; ++i) {
+      const std::string token = logprobs["tokens"][i];
+      EXPECT_EQ(logprobs["text_offset"][i], joined.size());
+      joined += token;
+      const double chosen = logprobs["token_logprobs"][i];
+      EXPECT_LE(chosen, 0.0);
+      // Greedy: the chosen token is the best one, and is there when none was asked for.
+      EXPECT_EQ(logprobs["top_logprobs"][i].size(), static_cast<size_t>(std::max(count, 1)));
+      EXPECT_EQ(logprobs["top_logprobs"][i][token], chosen);
+    }
+    EXPECT_EQ(joined, plain["text"]);
+    EXPECT_EQ(logprobs["tokens"].size(), 12u);
+  }
+  expect_refused(complete({{"logprobs", 21}}), "logprobs", "0 to 20");
+  expect_refused(complete({{"logprobs", true}}), "logprobs", "integer, not a boolean");
+}
+
 TEST_F(Completions, Row28SeedsRepeat) {
   const auto draw = [&](int64_t seed) {
     return text({{"temperature", 1.0}, {"seed", seed}, {"max_tokens", 16}});
@@ -196,10 +220,10 @@ TEST_F(Completions, Row35And36WhatIsNotServedIsNamed) {
   expect_refused(complete({{"suffix", "x"}}), "suffix", "not supported");
   expect_refused(complete({{"best_of", 1}, {"n", 2}}), "best_of", "2");
   EXPECT_EQ(complete({{"best_of", 2}, {"n", 2}}).status, 200);
-  for (const char* field : {"logprobs", "prompt_logprobs", "response_format", "guided_json",
-                            "regex", "structured_outputs", "allowed_token_ids"})
+  for (const char* field : {"prompt_logprobs", "response_format", "guided_json", "regex",
+                            "structured_outputs", "allowed_token_ids"})
     expect_refused(complete({{field, {{"x", 1}}}}), field, "not supported");
-  expect_refused(complete({{"logprobs", 0}}), "logprobs", "not supported");
+  expect_refused(complete({{"logprobs", 1}, {"echo", true}}), "echo", "prompt");
   EXPECT_EQ(complete({{"suffix", nullptr}, {"logprobs", nullptr}}).status, 200);
 }
 

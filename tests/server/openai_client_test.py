@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 import unittest
 import urllib.request
 
@@ -149,6 +150,46 @@ class OpenAiClient(unittest.TestCase):
 
 
 class OtherServers(unittest.TestCase):
+    def refused(self, *flags):
+        """The exit status and the one line of a server that cannot start."""
+        result = subprocess.run([FORESAIL, "serve", "--quiet", *flags], capture_output=True,
+                                text=True, timeout=60)
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(result.stderr.count("error: "), 1, result.stderr)
+        return result.returncode, result.stderr
+
+    def test_exit_statuses(self):
+        server = Server()
+        port = server.url.rsplit(":", 1)[1]
+        status, line = self.refused(MODEL, "--port", port)
+        self.assertEqual(status, 2)
+        self.assertIn(f"--port {int(port) + 1}", line)
+        self.assertEqual(server.stop(), 0)
+        self.assertEqual(self.refused("/nonexistent", "--port", "0")[0], 3)
+        self.assertEqual(self.refused(MODEL, "--port", "0", "--api-key", "a b")[0], 2)
+        self.assertEqual(self.refused(MODEL, "--port", "0", "--log-format", "xml")[0], 2)
+
+    def test_sigterm_lets_a_stream_finish_and_a_second_one_cuts_it(self):
+        for signals in (1, 2):
+            server = Server()
+            stream = server.client().completions.create(
+                model="tales", prompt=PROMPT, max_tokens=200, temperature=0, stream=True,
+                extra_body={"ignore_eos": True, "return_token_ids": True})
+            chunks = iter(stream)
+            tokens = len(next(chunks).choices[0].token_ids)
+            for _ in range(signals):
+                server.process.send_signal(signal.SIGTERM)
+                time.sleep(0.05)
+            try:
+                for chunk in chunks:
+                    tokens += len(chunk.choices[0].token_ids)
+                self.assertEqual(tokens, 200)
+            except openai.APIError as error:
+                self.assertEqual(signals, 2)
+                self.assertIn("shutting down", str(error))
+            self.assertEqual(server.process.wait(60), 0)
+            server.process.stdout.close()
+
     def test_keys(self):
         server = Server("--api-key", "alpha")
         with self.assertRaises(openai.AuthenticationError) as caught:

@@ -77,6 +77,29 @@ TEST_F(EventStream, Row52And58ManyChoices) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(texts[i], whole["choices"][i]["text"]);
 }
 
+TEST_F(EventStream, Row60LogprobsOfAllChunksAreThoseOfTheWhole) {
+  const OrderedJson whole = chat({{"logprobs", true}, {"top_logprobs", 3}}).json()["choices"][0];
+  ASSERT_EQ(whole["logprobs"]["content"].size(), 12u) << whole;
+  std::string text;
+  for (const OrderedJson& entry : whole["logprobs"]["content"]) {
+    EXPECT_EQ(entry["top_logprobs"].size(), 3u);
+    EXPECT_EQ(entry["top_logprobs"][0]["logprob"], entry["logprob"]);
+    std::string bytes;
+    for (const OrderedJson& byte : entry["bytes"]) bytes += static_cast<char>(byte.get<int>());
+    EXPECT_EQ(bytes, entry["token"]);
+    text += bytes;
+  }
+  EXPECT_EQ(text, whole["message"]["content"]);
+  OrderedJson joined = OrderedJson::array();
+  const TestResponse stream = chat({{"logprobs", true}, {"top_logprobs", 3}, {"stream", true}});
+  for (const OrderedJson& chunk : stream.chunks()) {
+    const OrderedJson& logprobs = chunk["choices"][0]["logprobs"];
+    if (logprobs.is_null()) continue;
+    for (const OrderedJson& entry : logprobs["content"]) joined.push_back(entry);
+  }
+  EXPECT_EQ(joined, whole["logprobs"]["content"]);
+}
+
 TEST_F(EventStream, Row61StreamOptionsNeedAStream) {
   expect_refused(complete({{"stream_options", {{"include_usage", true}}}}), "stream_options",
                  "'stream' is true");

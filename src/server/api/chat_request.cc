@@ -10,9 +10,7 @@
 namespace foresail {
 namespace {
 
-constexpr std::array<std::string_view, 19> kUnsupported = {"logprobs",
-                                                           "top_logprobs",
-                                                           "prompt_logprobs",
+constexpr std::array<std::string_view, 17> kUnsupported = {"prompt_logprobs",
                                                            "functions",
                                                            "function_call",
                                                            "guided_json",
@@ -125,6 +123,12 @@ ApiResult<GenerationSpec> parse_chat(const OrderedJson& body, const ServedModel&
   read_stops(fields, model, spec);
   read_openai_options(fields, model, spec);
   refuse_what_changes_the_answer(fields);
+  bool logprobs = false;
+  int top_logprobs = 0;
+  fields.boolean("logprobs", logprobs);
+  fields.integer("top_logprobs", 0, model.limits.max_logprobs, top_logprobs);
+  if (top_logprobs > 0 && !logprobs) fields.refuse("top_logprobs", "needs 'logprobs' to be true");
+  if (logprobs) spec.options.top_logprobs = top_logprobs;
   int64_t max_tokens = 0;  // 0: the room left
   fields.integer("max_tokens", 1, INT32_MAX, max_tokens);
   fields.integer("max_completion_tokens", 1, INT32_MAX, max_tokens);

@@ -1,6 +1,7 @@
 // The shape of /v1/completions.
 #include <fmt/format.h>
 
+#include "server/api/logprobs.h"
 #include "server/api/openai_projection.h"
 
 namespace foresail {
@@ -11,14 +12,15 @@ constexpr std::string_view kObject = "text_completion";
 
 class CompletionProjection final : public Projection {
  public:
-  explicit CompletionProjection(const GenerationSpec& spec)
-      : options_(spec), echoes_(!spec.echoes.empty()) {}
+  CompletionProjection(const GenerationSpec& spec, const ServedModel& model)
+      : options_(spec), echoes_(!spec.echoes.empty()), tokenizer_(model.tokenizer) {}
 
   std::string whole(const GenerationRecord& record) const override {
     std::string choices;
     for (const Choice& choice : record.choices) {
       if (!choices.empty()) choices += ',';
-      choices += choice_json(record, choice, choice.text, choice.ids, choice.finish);
+      choices +=
+          choice_json(record, choice, choice.text, choice.ids, choice.logprobs, choice.finish);
     }
     return openai_whole(record, kPrefix, kObject, choices);
   }
@@ -28,17 +30,19 @@ class CompletionProjection final : public Projection {
     std::string out;
     if (!echoes_) return out;
     for (const Choice& choice : record.choices)
-      out += openai_event(record, kPrefix, kObject,
-                          choice_json(record, choice, choice.text, {}, choice.finish), options_);
+      out +=
+          openai_event(record, kPrefix, kObject,
+                       choice_json(record, choice, choice.text, {}, {}, choice.finish), options_);
     return out;
   }
 
   std::string piece(const GenerationRecord& record, const Piece& piece) const override {
-    if (piece.text.empty() && !piece.finish && !options_.return_token_ids) return {};
-    return openai_event(
-        record, kPrefix, kObject,
-        choice_json(record, record.choices[piece.choice], piece.text, piece.ids, piece.finish),
-        options_);
+    if (piece.text.empty() && piece.logprobs.empty() && !piece.finish && !options_.return_token_ids)
+      return {};
+    return openai_event(record, kPrefix, kObject,
+                        choice_json(record, record.choices[piece.choice], piece.text, piece.ids,
+                                    piece.logprobs, piece.finish),
+                        options_);
   }
 
   std::string closing(const GenerationRecord& record) const override {
@@ -48,11 +52,13 @@ class CompletionProjection final : public Projection {
  private:
   std::string choice_json(const GenerationRecord& record, const Choice& choice,
                           std::string_view text, std::span<const int32_t> ids,
+                          std::span<const TokenLogprobs> logprobs,
                           const std::optional<FinishReason>& finish) const {
     std::string out = fmt::format("{{\"index\":{},\"text\":", choice.index);
     append_json_string(out, text);
-    fmt::format_to(std::back_inserter(out), ",\"logprobs\":null,\"finish_reason\":{}",
-                   finish_json(finish));
+    out += ",\"logprobs\":";
+    append_completion_logprobs(out, tokenizer_, choice, ids, logprobs);
+    fmt::format_to(std::back_inserter(out), ",\"finish_reason\":{}", finish_json(finish));
     if (finish) append_matched_stop(out, choice);
     append_extras(out, record, choice, ids, options_);
     out += '}';
@@ -61,12 +67,14 @@ class CompletionProjection final : public Projection {
 
   OpenAiOptions options_;
   bool echoes_;
+  const Tokenizer* tokenizer_;
 };
 
 }  // namespace
 
-std::unique_ptr<Projection> completion_projection(const GenerationSpec& spec) {
-  return std::make_unique<CompletionProjection>(spec);
+std::unique_ptr<Projection> completion_projection(const GenerationSpec& spec,
+                                                  const ServedModel& model) {
+  return std::make_unique<CompletionProjection>(spec, model);
 }
 
 }  // namespace foresail

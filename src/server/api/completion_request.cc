@@ -7,8 +7,7 @@ namespace foresail {
 namespace {
 
 constexpr int64_t kDefaultMaxTokens = 16;
-constexpr std::array<std::string_view, 16> kUnsupported = {"suffix",
-                                                           "logprobs",
+constexpr std::array<std::string_view, 15> kUnsupported = {"suffix",
                                                            "prompt_logprobs",
                                                            "response_format",
                                                            "guided_json",
@@ -36,12 +35,15 @@ ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const Served
   read_openai_options(fields, model, spec);
   refuse_unsupported(fields, kUnsupported);
   // 0 asks for log probabilities too: of the chosen tokens alone.
-  if (fields.has("logprobs"))
-    fields.refuse("logprobs", "is not supported by this server yet: leave it out");
+  int top_logprobs = 0;
+  fields.integer("logprobs", 0, model.limits.max_logprobs, top_logprobs);
+  if (fields.has("logprobs")) spec.options.top_logprobs = top_logprobs;
   int best_of = spec.choices;
   fields.integer("best_of", spec.choices, spec.choices, best_of);
   bool echo = false;
   fields.boolean("echo", echo);
+  if (echo && spec.options.top_logprobs)
+    fields.refuse("echo", "with 'logprobs' needs those of the prompt, which this server lacks");
   int64_t max_tokens = kDefaultMaxTokens;
   fields.integer("max_tokens", echo ? 0 : 1, INT32_MAX, max_tokens);
   PromptList prompts;

@@ -41,7 +41,7 @@ class GenerateProjection final : public Projection {
 
 }  // namespace
 
-std::unique_ptr<Projection> generate_projection(const GenerationSpec& spec) {
+std::unique_ptr<Projection> generate_projection(const GenerationSpec& spec, const ServedModel&) {
   return std::make_unique<GenerateProjection>(spec);
 }
 

@@ -23,9 +23,11 @@ class Projection {
   virtual bool tells_aborts() const { return false; }
 };
 
-std::unique_ptr<Projection> completion_projection(const GenerationSpec& spec);
-std::unique_ptr<Projection> chat_projection(const GenerationSpec& spec);
-std::unique_ptr<Projection> generate_projection(const GenerationSpec& spec);
+std::unique_ptr<Projection> completion_projection(const GenerationSpec& spec,
+                                                  const ServedModel& model);
+std::unique_ptr<Projection> chat_projection(const GenerationSpec& spec, const ServedModel& model);
+std::unique_ptr<Projection> generate_projection(const GenerationSpec& spec,
+                                                const ServedModel& model);
 
 // Shared by the shapes.
 OrderedJson usage_json(const Usage& usage);

@@ -15,6 +15,7 @@ struct Choice {
   size_t prompt = 0;  // which of the request's
   std::string text;   // with the echo, where one was asked for
   std::vector<int32_t> ids;
+  std::vector<TokenLogprobs> logprobs;  // [id], where they were asked for
   std::optional<FinishReason> finish;
   GenerationStats stats;
   double elapsed_s = 0.0;  // from arrival to its latest token
@@ -43,6 +44,7 @@ struct Piece {
   size_t choice = 0;
   std::string text;
   std::vector<int32_t> ids;
+  std::vector<TokenLogprobs> logprobs;
   std::optional<FinishReason> finish;
 };
 

@@ -1,0 +1,22 @@
+// Log probabilities of tokens in the two shapes of OpenAI. `logprobs` belongs to `ids` one by one;
+// empty: null is written. A token that is no text by itself is named "bytes:\xf0\x9f".
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "server/api/record.h"
+#include "text/tokenizer.h"
+
+namespace foresail {
+
+// {"tokens":[..],"token_logprobs":[..],"top_logprobs":[{..}],"text_offset":[..]}. `ids` are the
+// latest of the choice; offsets count characters of its output, over every piece.
+void append_completion_logprobs(std::string& out, const Tokenizer* tokenizer, const Choice& choice,
+                                std::span<const int32_t> ids,
+                                std::span<const TokenLogprobs> logprobs);
+// {"content":[{"token","logprob","bytes","top_logprobs":[..]}],"refusal":null}
+void append_chat_logprobs(std::string& out, const Tokenizer* tokenizer,
+                          std::span<const int32_t> ids, std::span<const TokenLogprobs> logprobs);
+
+}  // namespace foresail
