@@ -1,9 +1,11 @@
 // Stand-alone check and microbenchmark of the MLA decode kernel.
-//   mla_decode_bench                 time the shapes of the peer table with <= 64 rows, and check
-//   each mla_decode_bench --quick         the same, pages of 64 only mla_decode_bench --check
-//   correctness only, a wide grid of small shapes mla_decode_bench --tiny          a few very small
-//   checks (for compute-sanitizer) mla_decode_bench --sweep         time each small-batch shape at
-//   several unit sizes options: --plain-launch  --overlapped-launch  --csv FILE  --unit TOKENS
+//   mla_decode_bench            time the shapes of the peer table with <= 64 rows, and check each
+//   mla_decode_bench --quick    the same, pages of 64 only
+//   mla_decode_bench --bars     the shapes of the target list only
+//   mla_decode_bench --check    correctness only, a wide grid of small shapes
+//   mla_decode_bench --tiny     a few very small checks (for compute-sanitizer)
+//   mla_decode_bench --sweep    time each small-batch shape at several unit sizes
+// Options: --overlapped-launch  --csv FILE  --unit TOKENS  --cluster BLOCKS
 //   --all-rows (time shapes above 64 rows too)
 // Cold caches: the calls of one graph use different pages, 150 MB apart before a page is read
 // again.
@@ -71,11 +73,13 @@ struct Shape {
 
 struct Options {
   bool check_only = false, tiny = false, sweep = false, all_rows = false, quick = false;
+  bool bars = false;
   int unit = 0;
   const char* csv = nullptr;
 };
 
-cuda::MlaLaunch launch_mode = cuda::MlaLaunch::kCooperative;
+cuda::MlaLaunch launch_mode = cuda::MlaLaunch::kPlain;
+int cluster_blocks = 0;
 
 // One shape with its pages, tables (one per replica), queries and outputs on the device.
 class Case {
@@ -172,6 +176,7 @@ class Case {
     p.workspace_bytes = workspace_ ? workspace_->count : 0;
     p.unit_tokens = unit;
     p.launch = launch_mode;
+    p.cluster_blocks = cluster_blocks;
     return p;
   }
   static float scale() { return 1.f / std::sqrt(192.f); }
@@ -414,6 +419,19 @@ void print_row(FILE* csv, const Shape& shape, const Case& one, const Case::Timin
   line("foresail", t.us, error);
 }
 
+// The target list's shapes.
+bool is_bar(const MlaPeer& p) {
+  if (p.page_size != 64) return false;
+  if (p.key_len == 81920) {
+    if (p.num_heads == 16) return p.q_len == 4 || p.batch == 1 || p.batch == 2 || p.batch == 32;
+    return p.num_heads == 128 && p.q_len == 4 && p.batch == 32;
+  }
+  if (p.key_len == 1024) return p.num_heads == 16 && p.q_len == 1;
+  if (p.num_heads == 16) return true;
+  if (p.batch != 32) return false;
+  return p.num_heads == 64 || p.q_len == 1;
+}
+
 int run_bench(const Options& options) {
   std::vector<Shape> shapes;
   for (const MlaPeer& p : kMlaPeers) {
@@ -421,6 +439,7 @@ int run_bench(const Options& options) {
     if (p.page_size < 16 || (rows > 64 && !options.all_rows)) continue;
     if (options.sweep && (p.batch > 4 || p.page_size != 64)) continue;
     if (options.quick && p.page_size != 64) continue;
+    if (options.bars && !is_bar(p)) continue;
     shapes.push_back({p.num_heads, p.q_len, p.page_size, std::vector<int>(p.batch, p.key_len)});
   }
   shapes.push_back({16, 4, 64, {4641, 45118, 1730, 1696}});
@@ -464,10 +483,12 @@ int main(int argc, char** argv) {
       options.sweep = true;
     else if (arg == "--quick")
       options.quick = true;
+    else if (arg == "--bars")
+      options.bars = options.all_rows = true;
     else if (arg == "--all-rows")
       options.all_rows = true;
-    else if (arg == "--plain-launch")
-      launch_mode = foresail::cuda::MlaLaunch::kPlain;
+    else if (arg == "--cluster" && i + 1 < argc)
+      cluster_blocks = std::atoi(argv[++i]);
     else if (arg == "--overlapped-launch")
       launch_mode = foresail::cuda::MlaLaunch::kOverlapped;
     else if (arg == "--unit" && i + 1 < argc)

@@ -210,9 +210,10 @@ struct Consumer {
     for (int m = 0; m < 4; ++m) ptx::pin_registers(out[m]);
   }
 
-  // Row sums over lanes and warps, then either the output or a partial result.
+  // Row sums over lanes and warps, then the output, or this block's part of it.
   __device__ __forceinline__ void finish_segment(const Walker& walker, const Segment& segment,
                                                  const RowRange& rows, bool empty, int last_group) {
+    using Pieces = NarrowPieces<N>;
     float* reduce = floats(L::kWeights);  // [8 warps][N]; the last tile's weights are done with
     ptx::barrier_sync(kBarConsumers, kConsumerThreads);
     float totals[2 * kBlocks];
@@ -226,56 +227,84 @@ struct Consumer {
             totals[2 * b], totals[2 * b + 1]};
       }
     }
-    const int slot = partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks());
-    if (!segment.whole) {
-      float4* partial = p.partials + static_cast<int64_t>(slot) * (N * 128) + threadIdx.x;
-#pragma unroll
-      for (int m = 0; m < 4; ++m) {
-#pragma unroll
-        for (int b = 0; b < kBlocks; ++b) {
-          __stcg(partial + (m * kBlocks + b) * 256,
-                 float4{out[m][b * 4], out[m][b * 4 + 1], out[m][b * 4 + 2], out[m][b * 4 + 3]});
-        }
-      }
-    }
     ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-    float* inverse = floats(L::kRescale);
-    if (threadIdx.x < N) {
-      float total = 0.f;
-#pragma unroll
-      for (int w = 0; w < 8; ++w) total += reduce[w * N + threadIdx.x];
-      const float maximum =
-          empty ? kNegativeInfinity : floats(L::kMaximum)[last_group * N + threadIdx.x];
-      if (!segment.whole) {
-        __stcg(p.weights + slot * N + threadIdx.x, float2{maximum, total});
-      } else {
-        inverse[threadIdx.x] = total > 0.f ? 1.f / total : 0.f;
-        if (p.lse != nullptr) write_lse(p, rows, threadIdx.x, maximum, total);
-      }
-    }
-    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-    if (!segment.whole) {
-      // Releases the stores of all consumer threads: the barrier ordered them before this.
-      if (threadIdx.x == 0) ptx::add_release(p.counters + segment.request, 1);
-      return;
-    }
+    float log_sum[2 * kBlocks];
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-      const float2 factor = *reinterpret_cast<const float2*>(inverse + b * 8 + 2 * (lane % 4));
+      const int column = b * 8 + 2 * (lane % 4);
+      float2 total{0.f, 0.f};
+#pragma unroll
+      for (int w = 0; w < 8; ++w) {
+        const float2 part = *reinterpret_cast<const float2*>(reduce + w * N + column);
+        total = {total.x + part.x, total.y + part.y};
+      }
+      const float2 maximum =
+          *reinterpret_cast<const float2*>(floats(L::kMaximum) + last_group * N + column);
+      const bool none_x = empty || !(total.x > 0.f), none_y = empty || !(total.y > 0.f);
+      const float inverse_x = none_x ? 0.f : 1.f / total.x;
+      const float inverse_y = none_y ? 0.f : 1.f / total.y;
+      log_sum[2 * b] = none_x ? kNegativeInfinity : maximum.x + __log2f(total.x);
+      log_sum[2 * b + 1] = none_y ? kNegativeInfinity : maximum.y + __log2f(total.y);
 #pragma unroll
       for (int m = 0; m < 4; ++m) {
-        write_output(p, rows, b, 256 * group + 64 * m + 16 * warp,
-                     {out[m][b * 4] * factor.x, out[m][b * 4 + 1] * factor.y,
-                      out[m][b * 4 + 2] * factor.x, out[m][b * 4 + 3] * factor.y});
+        out[m][b * 4] *= inverse_x;
+        out[m][b * 4 + 1] *= inverse_y;
+        out[m][b * 4 + 2] *= inverse_x;
+        out[m][b * 4 + 3] *= inverse_y;
       }
     }
+    const SplitGroup group_of_request =
+        split_group(segment.first_unit, segment.units, walker.total, walker.blocks);
+#pragma unroll
+    for (int pair = 0; pair < Pieces::kPairs; ++pair) {
+      const int piece = pair * 8 + group * 4 + warp;
+      LaneValues values;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int fragment = pair * 2 + i / 4;
+        values.value[i] = out[fragment / kBlocks][fragment % kBlocks * 4 + i % 4];
+      }
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const int fragment = pair * 2 + r / 2;
+        values.log_sum[r] = log_sum[fragment % kBlocks * 2 + r % 2];
+      }
+      if (segment.whole) {
+        Pieces::write(p, rows, piece, values);
+      } else if (segment.last) {
+        // The tiles are done with: no copy is under way, and all warps are past their products.
+        *reinterpret_cast<uint4*>(smem + L::kPieces + (piece * 32 + lane) * 16) = values.packed();
+      } else {
+        store_piece<Pieces>(p, walker.blocks + static_cast<int>(blockIdx.x), piece, values);
+      }
+    }
+    if (segment.whole) return;
+    if (!segment.last) {
+#pragma unroll 1
+      for (int pair = 0; pair < Pieces::kPairs; ++pair) {
+        publish_piece<Pieces, 8>(p, walker, group_of_request, rows, segment.request,
+                                 pair * 8 + group * 4 + warp);
+      }
+      return;
+    }
+    if (group == 0 && warp == 0 && lane < 4) {
+#pragma unroll
+      for (int i = 0; i < 2 * kBlocks; ++i) {
+        floats(L::kLogSum)[i / 2 * 8 + 2 * lane + i % 2] = log_sum[i];
+      }
+    }
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
+    merge_cluster<Pieces, 8, 8, 16>(p, walker, group_of_request, segment, group * 4 + warp,
+                                    shared + L::kPieces, shared + L::kLogSum);
+    // A block must not end while others read its shared memory.
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
   }
 
   __device__ __forceinline__ void run() {
     Walker walker(p);
     Segment segment;
-    SharedRequest* requests = reinterpret_cast<SharedRequest*>(smem + L::kShared);
-    int* request_count = reinterpret_cast<int*>(smem + L::kSharedCount);
     int tile = 0;
     for (int i = 0; walker.next(p, &segment); ++i) {
       const int query_stage = i % L::kQueryStages;
@@ -316,16 +345,7 @@ struct Consumer {
         if (lane == 0) ptx::mbarrier_arrive(shared + L::kEmpty + stage * 8);
       }
       if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty + query_stage * 8);
-      if (!segment.whole && threadIdx.x == 0) {
-        requests[*request_count] = {segment.request, segment.first_unit, segment.units};
-        ++*request_count;
-      }
       finish_segment(walker, segment, rows, empty, (tile & 1) ^ 1);
-    }
-    float4* scratch = reinterpret_cast<float4*>(smem);  // all tiles are consumed by now
-    const int merges = *request_count;
-    for (int i = 0; i < merges; ++i) {
-      merge_request<N>(p, walker, requests[i], scratch);
     }
   }
 };

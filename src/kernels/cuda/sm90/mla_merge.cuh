@@ -1,5 +1,10 @@
-// Output of the MLA decode kernel: the fragment layout, and the merge of requests that several
-// blocks worked on, by those same blocks and in the same launch.
+// Output of the MLA decode kernel: the merge of requests that several blocks worked on, in the same
+// launch and without waiting for anyone outside the cluster.
+//
+// A part is a set of pieces, one warp's work each: 8 values a lane, normalised, float16. Blocks of
+// one cluster add their parts up through distributed shared memory, each block a share of the
+// pieces. If blocks of other clusters worked on the request too, the sum goes to global memory, and
+// the last to arrive at a piece merges it.
 #pragma once
 
 #include "kernels/cuda/sm90/mla_walker.cuh"
@@ -7,26 +12,22 @@
 
 namespace foresail::cuda::mla {
 
-// Writes rows [8 * block, +8) x 16 latent dims of a request: `value` is one warp's fragment of O^T
-// (thread: dims lane / 4 and + 8, rows 2 * (lane % 4) and + 1), already normalised.
-__device__ __forceinline__ void write_output(const KernelParams& p, const RowRange& rows,
-                                             int row_block, int dim, float4 value) {
-  const int lane = threadIdx.x & 31;
-  const uint32_t low = ptx::transpose_matrix(ptx::pack_bf16(value.x, value.y));
-  const uint32_t high = ptx::transpose_matrix(ptx::pack_bf16(value.z, value.w));
-  const int row = row_block * 8 + lane / 4;
-  if (row >= rows.count) return;
-  __nv_bfloat16* out =
-      p.output + static_cast<int64_t>(rows.first + row) * kLatent + dim + 2 * (lane % 4);
-  *reinterpret_cast<uint32_t*>(out) = low;
-  *reinterpret_cast<uint32_t*>(out + 8) = high;
-}
+// Eight values of a lane. Values 0 and 2 are of row 0, 1 and 3 of row 1, 4 and 6 of row 2, 5 and 7
+// of row 3; which rows of the output these are is the business of `Pieces`.
+struct LaneValues {
+  float value[8];
+  float log_sum[4];  // base-2 logarithm of the sum of weights a row; -infinity: no key
+
+  __device__ __forceinline__ uint4 packed() const {
+    return {ptx::pack_half(value[0], value[1]), ptx::pack_half(value[2], value[3]),
+            ptx::pack_half(value[4], value[5]), ptx::pack_half(value[6], value[7])};
+  }
+};
 
 __device__ __forceinline__ void write_lse(const KernelParams& p, const RowRange& rows, int row,
-                                          float maximum, float sum) {
+                                          float log_sum) {
   constexpr float kLn2 = 0.6931471805599453f;
-  if (row >= rows.count) return;
-  p.lse[rows.first + row] = sum > 0.f ? (maximum + __log2f(sum)) * kLn2 : kNegativeInfinity;
+  if (row < rows.count) p.lse[rows.first + row] = log_sum * kLn2;
 }
 
 // exp2(value - maximum) for a running maximum that may still be -infinity.
@@ -34,150 +35,200 @@ __device__ __forceinline__ float weight(float value, float maximum) {
   return maximum == kNegativeInfinity ? 0.f : ptx::exp2_approx(value - maximum);
 }
 
-// One warp fragment of O^T being merged: 8 rows x 16 dims; this thread's part of it.
-struct Merged {
-  float4 value{0.f, 0.f, 0.f, 0.f};
-  float2 maximum{kNegativeInfinity, kNegativeInfinity};  // of the thread's two rows
-  float2 sum{0.f, 0.f};
-
-  __device__ __forceinline__ void raise(float2 other_max) {
-    const float2 new_max = {fmaxf(maximum.x, other_max.x), fmaxf(maximum.y, other_max.y)};
-    const float2 keep = {weight(maximum.x, new_max.x), weight(maximum.y, new_max.y)};
-    value = {value.x * keep.x, value.y * keep.y, value.z * keep.x, value.w * keep.y};
-    sum = {sum.x * keep.x, sum.y * keep.y};
-    maximum = new_max;
-  }
-  // `offset` is the maximum, or 0 while that is -infinity.
-  __device__ __forceinline__ void take(float4 other, float4 max_and_sum, float2 offset) {
-    const float2 w = {ptx::exp2_approx(max_and_sum.x - offset.x),
-                      ptx::exp2_approx(max_and_sum.z - offset.y)};
-    value.x = fmaf(other.x, w.x, value.x);
-    value.y = fmaf(other.y, w.y, value.y);
-    value.z = fmaf(other.z, w.x, value.z);
-    value.w = fmaf(other.w, w.y, value.w);
-    sum = {fmaf(max_and_sum.y, w.x, sum.x), fmaf(max_and_sum.w, w.y, sum.y)};
-  }
-  __device__ __forceinline__ float2 offset() const {
-    return {maximum.x == kNegativeInfinity ? 0.f : maximum.x,
-            maximum.y == kNegativeInfinity ? 0.f : maximum.y};
-  }
+// What one lane holds of one part: packed values and log_sum of its rows.
+struct LanePart {
+  uint4 packed;
+  float log_sum[4];
 };
 
-// What a block knows about the merge of one shared request.
-struct MergeTask {
-  SplitGroup group;
-  int index;       // this block within the group
-  int first_slot;  // slot of the group's first block; the others are 2 * block
-};
-
-// Merges this block's share of the units: kAtOnce units a warp at a time, kBatch partial results of
-// each in flight, `team` warps a unit (1 if kAtOnce > 1).
-template <int N, int kAtOnce, int kBatch>
-__device__ __forceinline__ void merge_units(const KernelParams& p, const MergeTask& task,
-                                            const RowRange& rows, int team, float4* scratch) {
-  constexpr int kUnits = N / 8 * 32;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
-  const int teams = 8 / team, member = warp % team;
-  const int count = task.group.block_count;
-  const int step = count * teams;
-  for (int base = task.index * teams; base < kUnits; base += step * kAtOnce) {
-    Merged merged[kAtOnce];
-    for (int i = member; i < count; i += team * kBatch) {
-      float4 value[kAtOnce][kBatch], weights[kAtOnce][kBatch];
+// Merges `count` parts, kAtOnce of them in flight. load(i, part) reads part i.
+template <int kAtOnce, typename Load>
+__device__ __forceinline__ LaneValues merge_parts(int count, const Load& load) {
+  LaneValues merged;
+  float maximum[4], sum[4];
 #pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        const int other = i + j * team;
-        const int slot = other == 0 ? task.first_slot : 2 * (task.group.first_block + other);
-        const float4* from = p.partials + static_cast<int64_t>(slot) * (N * 128) + lane;
-        const float2* from_weights = p.weights + slot * N + 2 * (lane % 4);
+  for (int i = 0; i < 8; ++i) merged.value[i] = 0.f;
 #pragma unroll
-        for (int u = 0; u < kAtOnce; ++u) {
-          const int unit = base + warp / team + u * step;
-          value[u][j] = {0.f, 0.f, 0.f, 0.f};
-          weights[u][j] = {kNegativeInfinity, 0.f, kNegativeInfinity, 0.f};
-          if (other < count && unit < kUnits) {
-            value[u][j] = __ldcg(from + unit * 32);
-            weights[u][j] =
-                __ldcg(reinterpret_cast<const float4*>(from_weights + (unit / 8) % (N / 8) * 8));
-          }
-        }
-      }
+  for (int r = 0; r < 4; ++r) {
+    maximum[r] = kNegativeInfinity;
+    sum[r] = 0.f;
+  }
+  for (int first = 0; first < count; first += kAtOnce) {
+    LanePart part[kAtOnce];
 #pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        float2 maximum{kNegativeInfinity, kNegativeInfinity};
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (first + j < count) {
+        load(first + j, &part[j]);
+      } else {
+        part[j].packed = {0, 0, 0, 0};
 #pragma unroll
-        for (int j = 0; j < kBatch; ++j) {
-          maximum = {fmaxf(maximum.x, weights[u][j].x), fmaxf(maximum.y, weights[u][j].z)};
-        }
-        merged[u].raise(maximum);
-        const float2 offset = merged[u].offset();
-#pragma unroll
-        for (int j = 0; j < kBatch; ++j) merged[u].take(value[u][j], weights[u][j], offset);
+        for (int r = 0; r < 4; ++r) part[j].log_sum[r] = kNegativeInfinity;
       }
     }
-    if (kAtOnce == 1 && team > 1) {
-      scratch[(warp * 32 + lane) * 2] = merged[0].value;
-      scratch[(warp * 32 + lane) * 2 + 1] = {merged[0].maximum.x, merged[0].sum.x,
-                                             merged[0].maximum.y, merged[0].sum.y};
-      ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-      if (member == 0) {
-#pragma unroll 1
-        for (int j = 1; j < team; ++j) {
-          const float4 weights = scratch[((warp + j) * 32 + lane) * 2 + 1];
-          merged[0].raise({weights.x, weights.z});
-          merged[0].take(scratch[((warp + j) * 32 + lane) * 2], weights, merged[0].offset());
-        }
-      }
-      ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+    float offset[4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      float raised = maximum[r];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) raised = fmaxf(raised, part[j].log_sum[r]);
+      const float keep = weight(maximum[r], raised);
+      maximum[r] = raised;
+      offset[r] = raised == kNegativeInfinity ? 0.f : raised;
+      sum[r] *= keep;
+      const int at = r / 2 * 4 + r % 2;
+      merged.value[at] *= keep;
+      merged.value[at + 2] *= keep;
     }
 #pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      const int unit = base + warp / team + u * step;
-      if (unit >= kUnits || member != 0) continue;
-      const float2 sum = merged[u].sum;
-      const float2 inverse = {sum.x > 0.f ? 1.f / sum.x : 0.f, sum.y > 0.f ? 1.f / sum.y : 0.f};
-      const int row_block = (unit / 8) % (N / 8);
-      const int dim = 256 * ((unit & 7) / 4) + 64 * (unit / N) + 16 * (unit & 3);
-      write_output(p, rows, row_block, dim,
-                   {merged[u].value.x * inverse.x, merged[u].value.y * inverse.y,
-                    merged[u].value.z * inverse.x, merged[u].value.w * inverse.y});
-      if (p.lse != nullptr && dim == 0 && lane < 4) {
-        write_lse(p, rows, row_block * 8 + 2 * lane, merged[u].maximum.x, sum.x);
-        write_lse(p, rows, row_block * 8 + 2 * lane + 1, merged[u].maximum.y, sum.y);
+    for (int j = 0; j < kAtOnce; ++j) {
+      float w[4];
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        w[r] = ptx::exp2_approx(part[j].log_sum[r] - offset[r]);
+        sum[r] += w[r];
+      }
+      const uint32_t* packed = &part[j].packed.x;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 v = ptx::unpack_half(packed[i]);
+        merged.value[2 * i] = fmaf(v.x, w[i / 2 * 2], merged.value[2 * i]);
+        merged.value[2 * i + 1] = fmaf(v.y, w[i / 2 * 2 + 1], merged.value[2 * i + 1]);
       }
     }
   }
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    const float inverse = sum[r] > 0.f ? 1.f / sum[r] : 0.f;
+    const int at = r / 2 * 4 + r % 2;
+    merged.value[at] *= inverse;
+    merged.value[at + 2] *= inverse;
+    merged.log_sum[r] = sum[r] > 0.f ? maximum[r] + __log2f(sum[r]) : kNegativeInfinity;
+  }
+  return merged;
 }
 
-// Every block that worked on a shared request merges its part of the output: the accumulators are
-// N/8 * 32 units of one warp fragment (8 rows x 16 dims, 512 bytes), dealt out over the blocks.
-// Called once per shared request after all of the block's own partial results are published, so
-// no block ever waits for one that waits for it; all blocks are resident (MlaLaunch).
+// The kernel for few rows: a piece is 16 rows x 16 latent dims (8 rows x 32 if N is 8), two
+// fragments of O^T: piece (pair * 8 + warp) holds fragments 2 * pair and 2 * pair + 1 of the order
+// [4 blocks of 64 dims][N / 8 blocks of rows].
 template <int N>
-__device__ __forceinline__ void merge_request(const KernelParams& p, const Walker& walker,
-                                              const SharedRequest& request, float4* scratch) {
-  MergeTask task;
-  task.group = split_group(request.first_unit, request.units, walker.total, walker.blocks());
-  task.index = blockIdx.x - task.group.first_block;
-  task.first_slot =
-      partial_slot(task.group.first_block, request.first_unit, walker.total, walker.blocks());
-  const RowRange rows(p, request.request);
-  int* counter = p.counters + request.request;
-  if (threadIdx.x == 0) {
-    while (ptx::load_acquire(counter) < task.group.block_count) {
+struct NarrowPieces {
+  static constexpr int kCount = N / 8 * 16;
+  static constexpr int kPairs = kCount / 8;
+  static constexpr int kRowPairs = N > 8 ? N / 16 : 1;
+
+  // First row of a piece, and the row within it that entry r of LaneValues::log_sum is about.
+  static __device__ __forceinline__ int first_row(int piece) {
+    return piece / 8 % kRowPairs * 16;
+  }
+  static __device__ __forceinline__ int row(int r, int lane) {
+    return (N > 8 ? r / 2 * 8 : 0) + 2 * (lane % 4) + r % 2;
+  }
+
+  static __device__ __forceinline__ void write(const KernelParams& p, const RowRange& rows,
+                                               int piece, const LaneValues& lane_values) {
+    const int lane = threadIdx.x & 31;
+    const int warp = piece % 8;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float* v = lane_values.value + 4 * half;
+      const uint32_t low = ptx::transpose_matrix(ptx::pack_bf16(v[0], v[1]));
+      const uint32_t high = ptx::transpose_matrix(ptx::pack_bf16(v[2], v[3]));
+      const int fragment = piece / 8 * 2 + half;
+      const int row = fragment % (N / 8) * 8 + lane / 4;
+      const int dim = 256 * (warp / 4) + 64 * (fragment / (N / 8)) + 16 * (warp % 4);
+      if (row < rows.count) {
+        __nv_bfloat16* out =
+            p.output + static_cast<int64_t>(rows.first + row) * kLatent + dim + 2 * (lane % 4);
+        *reinterpret_cast<uint32_t*>(out) = low;
+        *reinterpret_cast<uint32_t*>(out + 8) = high;
+      }
+    }
+    // The pieces of the first dims carry the log-sum-exp of their rows.
+    if (p.lse != nullptr && warp == 0 && piece / 8 < kRowPairs && lane < 4) {
+#pragma unroll
+      for (int r = 0; r < (N > 8 ? 4 : 2); ++r) {
+        write_lse(p, rows, first_row(piece) + row(r, lane), lane_values.log_sum[r]);
+      }
     }
   }
-  ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-  const int count = task.group.block_count;
-  if (count <= 4) {
-    merge_units<N, 4, 4>(p, task, rows, 1, scratch);
-  } else {
-    int team = 1;  // enough warps a unit that all warps of the group have work
-    while (team < 8 && 2 * team * (N / 8 * 32) <= count * 8) team *= 2;
-    merge_units<N, 1, 17>(p, task, rows, team, scratch);  // 17 * 8 warps >= 132 blocks
+};
+
+template <typename Pieces>
+__device__ __forceinline__ PartialPiece* partial_piece(const KernelParams& p, int slot, int piece) {
+  return p.partials + static_cast<int64_t>(slot) * Pieces::kCount + piece;
+}
+
+template <typename Pieces>
+__device__ __forceinline__ void store_piece(const KernelParams& p, int slot, int piece,
+                                            const LaneValues& values) {
+  const int lane = threadIdx.x & 31;
+  PartialPiece* to = partial_piece<Pieces>(p, slot, piece);
+  __stcg(&to->values[lane], values.packed());
+#pragma unroll
+  for (int r = 0; r < 4; ++r) __stcg(&to->log_sum[Pieces::row(r, lane)], values.log_sum[r]);
+}
+
+// Says that this warp has stored a part of a piece; merges the piece if all its parts are there.
+template <typename Pieces, int kAtOnce>
+__device__ __forceinline__ void publish_piece(const KernelParams& p, const Walker& walker,
+                                              const SplitGroup& group, const RowRange& rows,
+                                              int request, int piece) {
+  const int lane = threadIdx.x & 31;
+  __threadfence();
+  __syncwarp();
+  const int parts = part_count(group, p.cluster_log2);
+  int* counter = p.counters + static_cast<int64_t>(request) * Pieces::kCount + piece;
+  int arrived = 0;
+  if (lane == 0) arrived = atomicAdd(counter, 1);
+  if (__shfl_sync(~0u, arrived, 0) != parts - 1) return;
+  __threadfence();
+  if (lane == 0) *counter = 0;
+  const LaneValues merged = merge_parts<kAtOnce>(parts, [&](int part, LanePart* loaded) {
+    const int slot = part_slot(group, part, p.cluster_log2, walker.blocks);
+    const PartialPiece* from = partial_piece<Pieces>(p, slot, piece);
+    loaded->packed = __ldcg(&from->values[lane]);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) loaded->log_sum[r] = __ldcg(&from->log_sum[Pieces::row(r, lane)]);
+  });
+  Pieces::write(p, rows, piece, merged);
+}
+
+// Merges the block's share of a request that other blocks saw too, in its last segment: the parts
+// of this cluster lie in shared memory at `pieces` and `log_sums` of each of its blocks. Called by
+// kWarps warps of every block of the cluster that has a part, after a barrier of the cluster.
+template <typename Pieces, int kWarps, int kAtOnceNear, int kAtOnceFar>
+__device__ __forceinline__ void merge_cluster(const KernelParams& p, const Walker& walker,
+                                              const SplitGroup& group, const Segment& segment,
+                                              int warp, uint32_t pieces, uint32_t log_sums) {
+  const int lane = threadIdx.x & 31;
+  const int block = blockIdx.x;
+  const int cluster_begin = block >> p.cluster_log2 << p.cluster_log2;
+  const int begin = max(group.first_block, cluster_begin);
+  const int end = min(group.tail_end(), cluster_begin + (1 << p.cluster_log2));
+  const int parts = part_count(group, p.cluster_log2);
+  const RowRange rows(p, segment.request);
+  // Neighbouring pieces go to different blocks, so that all of them have work.
+  for (int piece = warp * (end - begin) + block - begin; piece < Pieces::kCount;
+       piece += (end - begin) * kWarps) {
+    const LaneValues merged =
+        merge_parts<kAtOnceNear>(end - begin, [&](int member, LanePart* loaded) {
+          const uint32_t rank = begin - cluster_begin + member;
+          loaded->packed = ptx::load_cluster(
+              ptx::map_to_rank(pieces + (piece * 32 + lane) * 16, rank));
+#pragma unroll
+          for (int r = 0; r < 4; ++r) {
+            const int row = Pieces::first_row(piece) + Pieces::row(r, lane);
+            loaded->log_sum[r] =
+                ptx::load_cluster_float(ptx::map_to_rank(log_sums + row * 4, rank));
+          }
+        });
+    if (parts == 1) {
+      Pieces::write(p, rows, piece, merged);
+    } else {
+      store_piece<Pieces>(p, begin, piece, merged);
+      publish_piece<Pieces, kAtOnceFar>(p, walker, group, rows, segment.request, piece);
+    }
   }
-  // The second half of the count says who has passed the wait; the last one leaves zero behind.
-  if (threadIdx.x == 0 && atomicAdd(counter, 1) == 2 * count - 1) *counter = 0;
 }
 
 }  // namespace foresail::cuda::mla

@@ -6,6 +6,24 @@
 
 namespace foresail::cuda::mla {
 
+// Brings page-table lines into L2 before anyone knows which of them will be read: the copies start
+// with a chain of two reads, the lengths and then the table, and both may miss. Limited to the first
+// lines of many long tables.
+__device__ __forceinline__ void prefetch_tables(const KernelParams& p) {
+  constexpr int kMostPerLane = 4;
+  constexpr int kLineEntries = 128 / static_cast<int>(sizeof(int32_t));
+  const int lines = (p.max_pages + kLineEntries - 1) / kLineEntries;
+  const int stride = gridDim.x * 32;
+  int at = (threadIdx.x & 31) * gridDim.x + blockIdx.x;
+#pragma unroll 1
+  for (int i = 0; i < kMostPerLane && at < lines * p.batch; ++i, at += stride) {
+    const int request = at / lines;
+    const int slot = p.slots != nullptr ? __ldg(p.slots + request) : request;
+    ptx::prefetch_l2(p.block_table + static_cast<int64_t>(slot) * p.max_pages +
+                     (at - request * lines) * kLineEntries);
+  }
+}
+
 // One warp streams the key tiles of all segments. A full tile inside the pages moves as boxes of
 // min(page, 64) rows; a tail moves as boxes of 16 rows, of which those past the end are aimed past
 // the pool so that the copy engine fills zeros without reading memory.

@@ -14,14 +14,8 @@ struct Segment {
   int key_len;
   int key_begin;
   int key_end;
-  bool whole;
-};
-
-// A request that several blocks work on, as its merge needs it.
-struct alignas(16) SharedRequest {
-  int request;
-  int first_unit;
-  int units;
+  bool whole;  // the request is this block's alone
+  bool last;   // the block's last segment
 };
 
 __device__ __forceinline__ int key_len_of(const KernelParams& p, int request) {
@@ -59,6 +53,7 @@ struct RowRange {
 struct Walker {
   int unit_log2;
   int total;
+  int blocks;
   int unit;
   int unit_end;
   int request;
@@ -71,7 +66,7 @@ struct Walker {
     total = 0;
     for (int i = lane; i < requests; i += 32) total += unit_count(key_len_of(p, i), unit_log2);
     total = __reduce_add_sync(~0u, total);
-    const int blocks = blocks_used(total, gridDim.x);
+    blocks = blocks_used(total, requests, p.blocks, p.cluster_log2);
     const int block = blockIdx.x;
     unit = block < blocks ? cut_begin(block, total, blocks) : 0;
     unit_end = block < blocks ? cut_begin(block + 1, total, blocks) : 0;
@@ -100,10 +95,6 @@ struct Walker {
     }
   }
 
-  __device__ __forceinline__ int blocks() const {
-    return blocks_used(total, gridDim.x);
-  }
-
   __device__ __forceinline__ bool next(const KernelParams& p, Segment* segment) {
     if (unit >= unit_end) return false;
     segment->request = request;
@@ -115,6 +106,7 @@ struct Walker {
     segment->key_begin = (unit - first_unit) << unit_log2;
     segment->key_end = min(segment->key_len, (end - first_unit) << unit_log2);
     segment->whole = unit == first_unit && end == request_end;
+    segment->last = end == unit_end;
     unit = end;
     if (end == request_end) {
       first_unit = request_end;

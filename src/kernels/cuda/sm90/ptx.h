@@ -5,6 +5,7 @@
 
 #include <cuda.h>
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 
@@ -97,6 +98,44 @@ __device__ __forceinline__ void barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// ---- clusters ---------------------------------------------------------------------------------
+
+// All threads of the cluster that have not exited; arrive releases, wait acquires.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// The same shared address in another block of the cluster.
+__device__ __forceinline__ uint32_t map_to_rank(uint32_t address, uint32_t rank) {
+  uint32_t mapped;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
+  return mapped;
+}
+
+__device__ __forceinline__ uint4 load_cluster(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address));
+  return v;
+}
+
+__device__ __forceinline__ float load_cluster_float(uint32_t address) {
+  float v;
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(address));
+  return v;
+}
+
 // ---- registers -----------------------------------------------------------------------------
 
 template <int kRegisters>
@@ -140,6 +179,17 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   return packed;
 }
 
+// Two halves; values beyond the range of float16 become its largest.
+__device__ __forceinline__ uint32_t pack_half(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+__device__ __forceinline__ float2 unpack_half(uint32_t packed) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&packed));
+}
+
 // An ordinary shared store that does not tell the compiler that it writes memory: loads of other
 // addresses may be scheduled before it. A barrier must stand between it and any reader.
 __device__ __forceinline__ void store_shared_unordered(uint32_t address, float x, float y) {
@@ -156,16 +206,6 @@ __device__ __forceinline__ float exp2_approx(float x) {
 
 __device__ __forceinline__ void prefetch_l2(const void* pointer) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
-}
-
-__device__ __forceinline__ int load_acquire(const int* pointer) {
-  int value;
-  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(pointer) : "memory");
-  return value;
-}
-
-__device__ __forceinline__ void add_release(int* pointer, int value) {
-  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
 }
 
 // ---- programmatic dependent launch: no effect in a kernel that was launched without it ---------
