@@ -5,7 +5,7 @@
 //   mla_decode_bench --check    correctness only, a wide grid of small shapes
 //   mla_decode_bench --tiny     a few very small checks (for compute-sanitizer)
 //   mla_decode_bench --sweep    time each small-batch shape at several unit sizes
-// Options: --overlapped-launch  --csv FILE  --unit TOKENS  --cluster BLOCKS
+// Options: --plain-launch  --overlapped-launch  --csv FILE  --unit TOKENS
 //   --all-rows (time shapes above 64 rows too)
 // Cold caches: the calls of one graph use different pages, 150 MB apart before a page is read
 // again.
@@ -78,8 +78,7 @@ struct Options {
   const char* csv = nullptr;
 };
 
-cuda::MlaLaunch launch_mode = cuda::MlaLaunch::kPlain;
-int cluster_blocks = 0;
+cuda::MlaLaunch launch_mode = cuda::MlaLaunch::kCooperative;
 
 // One shape with its pages, tables (one per replica), queries and outputs on the device.
 class Case {
@@ -176,7 +175,6 @@ class Case {
     p.workspace_bytes = workspace_ ? workspace_->count : 0;
     p.unit_tokens = unit;
     p.launch = launch_mode;
-    p.cluster_blocks = cluster_blocks;
     return p;
   }
   static float scale() { return 1.f / std::sqrt(192.f); }
@@ -487,8 +485,8 @@ int main(int argc, char** argv) {
       options.bars = options.all_rows = true;
     else if (arg == "--all-rows")
       options.all_rows = true;
-    else if (arg == "--cluster" && i + 1 < argc)
-      cluster_blocks = std::atoi(argv[++i]);
+    else if (arg == "--plain-launch")
+      launch_mode = foresail::cuda::MlaLaunch::kPlain;
     else if (arg == "--overlapped-launch")
       launch_mode = foresail::cuda::MlaLaunch::kOverlapped;
     else if (arg == "--unit" && i + 1 < argc)

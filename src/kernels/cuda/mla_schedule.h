@@ -27,11 +27,8 @@ FORESAIL_HOST_DEVICE int unit_count(int key_len, int unit_log2) {
   return units > 0 ? units : 1;
 }
 
-// Blocks that receive work: no more than units, so that no block is empty. A single request of up to
-// two units a block of one cluster stays in that cluster: its merge needs no global memory.
-FORESAIL_HOST_DEVICE int blocks_used(int total, int requests, int blocks, int cluster_log2) {
-  const int cluster = 1 << cluster_log2;
-  if (requests == 1 && total <= 2 * cluster && cluster < blocks) blocks = cluster;
+// Blocks that receive work: no more than units, so that no block is empty.
+FORESAIL_HOST_DEVICE int blocks_used(int total, int blocks) {
   return total < blocks ? total : blocks;
 }
 
@@ -57,44 +54,25 @@ FORESAIL_HOST_DEVICE int block_of_unit(int unit, int total, int blocks) {
                           static_cast<unsigned>(total));
 }
 
-// The blocks that share one request. Each of them sees it in its last segment, but for the last
-// block if that one `runs_on` into further requests: its part is the block's first segment.
+// The blocks that share one request, and where each one's partial result lies. A block touches at
+// most two shared requests (the one it starts in and the one it ends in), so two slots suffice.
 struct SplitGroup {
   int first_block = 0;
   int block_count = 0;
-  bool runs_on = false;
-
-  // Blocks that see the request in their last segment: [first_block, tail_end()).
-  FORESAIL_HOST_DEVICE int tail_end() const {
-    return first_block + block_count - (runs_on ? 1 : 0);
-  }
 };
 
 FORESAIL_HOST_DEVICE SplitGroup split_group(int request_begin, int request_units, int total,
                                             int blocks) {
   SplitGroup group;
-  const int request_end = request_begin + request_units;
-  const int last = block_of_unit(request_end - 1, total, blocks);
   group.first_block = block_of_unit(request_begin, total, blocks);
-  group.block_count = last - group.first_block + 1;
-  group.runs_on = group.block_count > 1 && cut_begin(last + 1, total, blocks) > request_end;
+  group.block_count =
+      block_of_unit(request_begin + request_units - 1, total, blocks) - group.first_block + 1;
   return group;
 }
 
-// Partial results of a shared request. Within a cluster of blocks those of the last segments are
-// added up first; what leaves the cluster is one part, in the slot of its first block there. The
-// part of a block that runs on lies in a slot of its own. Part i of a request, in the order of keys:
-FORESAIL_HOST_DEVICE int part_count(const SplitGroup& group, int cluster_log2) {
-  const int clusters =
-      ((group.tail_end() - 1) >> cluster_log2) - (group.first_block >> cluster_log2) + 1;
-  return clusters + (group.runs_on ? 1 : 0);
-}
-
-FORESAIL_HOST_DEVICE int part_slot(const SplitGroup& group, int part, int cluster_log2,
-                                   int blocks) {
-  if (part == 0) return group.first_block;
-  const int block = ((group.first_block >> cluster_log2) + part) << cluster_log2;
-  return block < group.tail_end() ? block : blocks + group.tail_end();
+// Slot 2 * block holds the result of the request a block starts with, 2 * block + 1 any later one.
+FORESAIL_HOST_DEVICE int partial_slot(int block, int request_begin, int total, int blocks) {
+  return 2 * block + (cut_begin(block, total, blocks) < request_begin ? 1 : 0);
 }
 
 }  // namespace foresail::cuda

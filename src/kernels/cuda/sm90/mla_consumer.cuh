@@ -55,6 +55,8 @@ struct Consumer {
     const uint64_t keys = ptx::operand_descriptor(shared + stage * kStageBytes);
     const uint64_t queries =
         ptx::operand_descriptor(shared + L::kQuery + query_stage * L::kQueryBytes);
+    // Two sums in turn: a narrow product waits for the one before it on the same accumulators.
+    float odd[N / 2];
     ptx::wgmma_fence();
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
@@ -62,13 +64,18 @@ struct Consumer {
 #pragma unroll
       for (int i = 0; i < kChunks / kParts * 4; ++i) {
         const int chunk = part * (kChunks / kParts) + i / 4;
-        ptx::Wgmma<N, 0>::run(s, keys + (chunk * kChunkBytes + (i % 4) * 32) / 16,
-                              queries + (chunk * N * 128 + (i % 4) * 32) / 16, part + i > 0);
+        ptx::Wgmma<N, 0>::run(i % 2 == 0 ? s : odd,
+                              keys + (chunk * kChunkBytes + (i % 4) * 32) / 16,
+                              queries + (chunk * N * 128 + (i % 4) * 32) / 16,
+                              part > 0 || i > 1);
       }
     }
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>();
     ptx::pin_registers(s);
+    ptx::pin_registers(odd);
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) s[i] += odd[i];
   }
 
   // From finished scores to weights in shared memory.
@@ -253,8 +260,7 @@ struct Consumer {
         out[m][b * 4 + 3] *= inverse_y;
       }
     }
-    const SplitGroup group_of_request =
-        split_group(segment.first_unit, segment.units, walker.total, walker.blocks);
+    const int slot = partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks);
 #pragma unroll
     for (int pair = 0; pair < Pieces::kPairs; ++pair) {
       const int piece = pair * 8 + group * 4 + warp;
@@ -271,40 +277,22 @@ struct Consumer {
       }
       if (segment.whole) {
         Pieces::write(p, rows, piece, values);
-      } else if (segment.last) {
-        // The tiles are done with: no copy is under way, and all warps are past their products.
-        *reinterpret_cast<uint4*>(smem + L::kPieces + (piece * 32 + lane) * 16) = values.packed();
       } else {
-        store_piece<Pieces>(p, walker.blocks + static_cast<int>(blockIdx.x), piece, values);
+        store_piece<Pieces>(p, slot, piece, values);
       }
     }
     if (segment.whole) return;
-    if (!segment.last) {
-#pragma unroll 1
-      for (int pair = 0; pair < Pieces::kPairs; ++pair) {
-        publish_piece<Pieces, 8>(p, walker, group_of_request, rows, segment.request,
-                                 pair * 8 + group * 4 + warp);
-      }
-      return;
-    }
-    if (group == 0 && warp == 0 && lane < 4) {
-#pragma unroll
-      for (int i = 0; i < 2 * kBlocks; ++i) {
-        floats(L::kLogSum)[i / 2 * 8 + 2 * lane + i % 2] = log_sum[i];
-      }
-    }
-    ptx::cluster_arrive();
-    ptx::cluster_wait();
-    merge_cluster<Pieces, 8, 8, 16>(p, walker, group_of_request, segment, group * 4 + warp,
-                                    shared + L::kPieces, shared + L::kLogSum);
-    // A block must not end while others read its shared memory.
-    ptx::cluster_arrive();
-    ptx::cluster_wait();
+    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+    // Releases the stores of all consumer threads: the barrier ordered them before this.
+    if (threadIdx.x == 0) ptx::add_release(p.counters + segment.request, 1);
   }
 
   __device__ __forceinline__ void run() {
     Walker walker(p);
     Segment segment;
+    SharedRequest* requests = reinterpret_cast<SharedRequest*>(smem + L::kShared);
+    int* request_count = reinterpret_cast<int*>(smem + L::kSharedCount);
+    if (threadIdx.x == 0) *request_count = 0;
     int tile = 0;
     for (int i = 0; walker.next(p, &segment); ++i) {
       const int query_stage = i % L::kQueryStages;
@@ -345,7 +333,19 @@ struct Consumer {
         if (lane == 0) ptx::mbarrier_arrive(shared + L::kEmpty + stage * 8);
       }
       if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty + query_stage * 8);
+      if (!segment.whole && threadIdx.x == 0) {
+        requests[*request_count] = {segment.request, segment.first_unit, segment.units};
+        ++*request_count;
+      }
       finish_segment(walker, segment, rows, empty, (tile & 1) ^ 1);
+    }
+    if (walker.unit_end == 0) return;
+    const int merges = *request_count;
+#pragma unroll 1
+    for (int i = 0; i < merges; ++i) {
+      // All tiles are consumed by now: their memory is free.
+      merge_request<NarrowPieces<N>, 17>(p, walker.total, walker.blocks, requests[i],
+                                         group * 4 + warp, reinterpret_cast<uint4*>(smem));
     }
   }
 };

@@ -7,13 +7,12 @@
 
 #include "kernels/cuda/sm90/mla_decode.h"
 #include "kernels/cuda/sm90/mla_decode_kernel.cuh"
+#include "kernels/cuda/sm90/mla_wide_kernel.cuh"
 
 namespace foresail::cuda {
 namespace {
 
-constexpr int kMaxRowsPerBlock = 64;
 constexpr size_t kAlignment = 256;
-constexpr int kClusterBlocks = 8;
 
 size_t align_up(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -28,9 +27,9 @@ struct RowCut {
 
 RowCut cut_rows(int rows) {
   RowCut cut;
-  cut.row_blocks = (rows + kMaxRowsPerBlock - 1) / kMaxRowsPerBlock;
+  cut.row_blocks = (rows + mla::kWideRows - 1) / mla::kWideRows;
   cut.rows_per_block = (rows + cut.row_blocks - 1) / cut.row_blocks;
-  for (int columns : {8, 16, 32, 48, 64}) {
+  for (int columns : {8, 16, 32, mla::kWideRows}) {
     cut.columns = columns;
     if (columns >= cut.rows_per_block) break;
   }
@@ -99,68 +98,50 @@ Workspace workspace_layout(const MlaDecodeParams& params, int blocks) {
   Workspace layout;
   layout.counters = 0;
   const size_t pieces = cut.columns / 8 * 16;
-  layout.partials = align_up(sizeof(int) * pieces * params.batch * cut.row_blocks);
+  layout.partials = align_up(sizeof(int) * static_cast<size_t>(params.batch) * cut.row_blocks);
   layout.total = layout.partials + sizeof(mla::PartialPiece) * pieces * 2 * blocks;
   return layout;
 }
 
-// Clusters of the kernel that can run at once, 0 if none. Asked once per kernel, size and device.
-int resident_clusters(const void* kernel, int threads, int bytes, int cluster_log2,
-                      std::atomic<int>* cached) {
-  if (const int known = cached->load(std::memory_order_acquire); known != 0) return known - 1;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {1u << cluster_log2, 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(1u << cluster_log2);
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = bytes;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  int clusters = 0;
-  if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) clusters = 0;
-  cached->store(clusters + 1, std::memory_order_release);
-  return clusters;
-}
-
-template <int N>
+template <auto kKernel, int kThreads, int kBytes>
 MlaDecodeStatus launch(cudaStream_t stream, const CUtensorMap& query_map,
                        const CUtensorMap& page_map, const CUtensorMap& small_map,
-                       mla::KernelParams params, const MlaDecodeParams& p, int most) {
-  const auto kernel = mla::mla_decode_kernel<N>;
-  constexpr int kBytes = mla::Layout<N>::kTotal;
+                       const mla::KernelParams& params, int blocks, MlaLaunch how) {
   static std::atomic<bool> prepared{false};
-  static std::atomic<int> resident[5];
   if (!prepared.load(std::memory_order_acquire)) {
-    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes) !=
-            cudaSuccess ||
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) !=
-            cudaSuccess) {
+    if (cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes) !=
+        cudaSuccess) {
       return MlaDecodeStatus::kLaunchFailed;
     }
     prepared.store(true, std::memory_order_release);
   }
-  const int cluster = 1 << params.cluster_log2;
-  const int clusters =
-      resident_clusters(reinterpret_cast<const void*>(kernel), mla::kThreads, kBytes,
-                        params.cluster_log2, &resident[params.cluster_log2]);
-  if (clusters == 0) return MlaDecodeStatus::kLaunchFailed;
-  params.blocks = balanced_blocks(p.batch * params.row_blocks, std::min(most, clusters * cluster));
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attribute{};
+  if (how == MlaLaunch::kCooperative) {
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+  } else {
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3((params.blocks + cluster - 1) / cluster * cluster);
-  config.blockDim = dim3(mla::kThreads);
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = kBytes;
   config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = p.launch == MlaLaunch::kPlain ? 1 : 2;
-  return cudaLaunchKernelEx(&config, kernel, query_map, page_map, small_map, params) == cudaSuccess
+  config.attrs = &attribute;
+  config.numAttrs = how == MlaLaunch::kPlain ? 0 : 1;
+  return cudaLaunchKernelEx(&config, kKernel, query_map, page_map, small_map, params) == cudaSuccess
              ? MlaDecodeStatus::kOk
              : MlaDecodeStatus::kLaunchFailed;
+}
+
+template <int N>
+MlaDecodeStatus launch_narrow(cudaStream_t stream, const CUtensorMap& query_map,
+                              const CUtensorMap& page_map, const CUtensorMap& small_map,
+                              const mla::KernelParams& params, int blocks,
+                              MlaLaunch how) {
+  return launch<mla::mla_decode_kernel<N>, mla::kThreads, mla::Layout<N>::kTotal>(
+      stream, query_map, page_map, small_map, params, blocks, how);
 }
 
 int floor_log2(int value) {
@@ -180,10 +161,6 @@ MlaDecodeStatus check(const MlaDecodeParams& p) {
   const int64_t pool_rows = static_cast<int64_t>(p.num_pages) * p.page_size;
   if (pool_rows > (int64_t{1} << 31) - 64) return MlaDecodeStatus::kBadShape;
   if (p.unit_tokens != 0 && (p.unit_tokens < 16 || (p.unit_tokens & (p.unit_tokens - 1)) != 0)) {
-    return MlaDecodeStatus::kBadShape;
-  }
-  if (p.cluster_blocks < 0 || p.cluster_blocks > 16 ||
-      (p.cluster_blocks & (p.cluster_blocks - 1)) != 0) {
     return MlaDecodeStatus::kBadShape;
   }
   const auto misaligned = [](const void* pointer, uintptr_t to) {
@@ -208,6 +185,7 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   const DeviceFacts facts = device_facts();
   if (!facts.is_sm90 || encode_function() == nullptr) return MlaDecodeStatus::kNoDevice;
   const int most = p.max_blocks > 0 ? std::min(p.max_blocks, facts.sm_count) : facts.sm_count;
+  const int blocks = balanced_blocks(p.batch * cut_rows(p.q_len * p.num_heads).row_blocks, most);
   const Workspace layout = workspace_layout(p, facts.sm_count);
   if (p.workspace_bytes < layout.total) return MlaDecodeStatus::kSmallWorkspace;
 
@@ -244,19 +222,17 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.max_pages = p.max_pages;
   k.pool_rows = pool_rows;
   k.unit_log2 = floor_log2(p.unit_tokens > 0 ? p.unit_tokens : mla::kTile);
-  k.cluster_log2 = floor_log2(p.cluster_blocks > 0 ? p.cluster_blocks : kClusterBlocks);
   k.scale_log2 = p.softmax_scale * 1.4426950408889634f;
   switch (cut.columns) {
     case 8:
-      return launch<8>(stream, query_map, page_map, small_map, k, p, most);
+      return launch_narrow<8>(stream, query_map, page_map, small_map, k, blocks, p.launch);
     case 16:
-      return launch<16>(stream, query_map, page_map, small_map, k, p, most);
+      return launch_narrow<16>(stream, query_map, page_map, small_map, k, blocks, p.launch);
     case 32:
-      return launch<32>(stream, query_map, page_map, small_map, k, p, most);
-    case 48:
-      return launch<48>(stream, query_map, page_map, small_map, k, p, most);
+      return launch_narrow<32>(stream, query_map, page_map, small_map, k, blocks, p.launch);
     default:
-      return launch<64>(stream, query_map, page_map, small_map, k, p, most);
+      return launch<mla::mla_decode_wide_kernel, mla::kWideThreads, mla::WideLayout::kTotal>(
+          stream, query_map, page_map, small_map, k, blocks, p.launch);
   }
 }
 

@@ -24,10 +24,12 @@ enum class MlaDecodeStatus {
   kLaunchFailed,    // cudaGetLastError() of this thread holds the reason
 };
 
+// Blocks of one call wait for each other in the merge, so all of them must be able to run at once.
 enum class MlaLaunch {
-  kPlain,
-  kOverlapped,  // the launch overlaps the end of the kernel before it in the stream (programmatic
-                // dependent launch); no input is read before that kernel has ended
+  kCooperative,  // the driver guarantees it
+  kPlain,        // the caller never runs two such calls at the same time on different streams
+  kOverlapped,   // as kPlain, and the launch overlaps the end of the kernel before it in the stream
+                 // (programmatic dependent launch); no input is read before that kernel has ended
 };
 
 struct MlaDecodeParams {
@@ -62,9 +64,8 @@ struct MlaDecodeParams {
 
   // Tuning; 0 is the default.
   int unit_tokens = 0;  // granularity of the cut over SMs: 16, 32, 64, 128 ... (a power of two)
-  int max_blocks = 0;   // upper limit on thread blocks that take a share, at most one per SM
-  int cluster_blocks = 0;  // blocks that merge through distributed shared memory: 1, 2, 4, 8 or 16
-  MlaLaunch launch = MlaLaunch::kPlain;
+  int max_blocks = 0;   // upper limit on thread blocks, at most one per SM
+  MlaLaunch launch = MlaLaunch::kCooperative;
 };
 
 size_t mla_decode_workspace_bytes(const MlaDecodeParams& params);

@@ -22,7 +22,7 @@ inline constexpr int kSmallBox = 16;  // rows of the small tensor box
 inline constexpr float kNegativeInfinity = -__builtin_huge_valf();
 
 // Named barriers. 0 is __syncthreads.
-enum : int { kBarWarpgroup = 1, kBarWeightsReady = 3, kBarWeightsFree = 4, kBarConsumers = 5, kBarSetUp = 6 };
+enum : int { kBarWarpgroup = 1, kBarWeightsReady = 3, kBarWeightsFree = 4, kBarConsumers = 5, kBarSetUp = 6, kBarTotals = 7, kBarTask = 8 };
 
 // A part of a shared request's output, one warp's: 8 values a lane, and for each row of the piece
 // the base-2 logarithm of its sum of weights. Values are normalised, so float16 is enough.
@@ -37,7 +37,7 @@ struct KernelParams {
   const int32_t* kv_end;
   __nv_bfloat16* output;
   float* lse;
-  int* counters;  // [batch * row_blocks, pieces] arrivals at a shared piece, zero between calls
+  int* counters;  // [batch * row_blocks] arrivals at a shared request, zero between calls
   PartialPiece* partials;  // [2 * blocks, pieces]
   int kv_end_add;
   int batch;
@@ -50,8 +50,6 @@ struct KernelParams {
   int max_pages;
   int pool_rows;     // num_pages * page_size: first row past the pool
   int unit_log2;     // keys a unit of the schedule
-  int blocks;        // that may take a share; the grid is rounded up to whole clusters
-  int cluster_log2;  // log2 of the blocks of a cluster
   float scale_log2;  // softmax scale * log2(e)
 };
 
@@ -75,10 +73,9 @@ struct Layout {
   static constexpr int kEmpty = kFull + kStages * kParts * 8;
   static constexpr int kQueryFull = kEmpty + kStages * 8;
   static constexpr int kQueryEmpty = kQueryFull + kQueryStages * 8;
-  static constexpr int kTotal = kQueryEmpty + kQueryStages * 8;
-  // After the last tile: the block's part of a shared request, for the other blocks of the cluster.
-  static constexpr int kPieces = 0;  // [pieces][32 lanes] uint4
-  static constexpr int kLogSum = N / 8 * 16 * 512;  // [N] float
+  static constexpr int kShared = kQueryEmpty + kQueryStages * 8;  // SharedRequest [2]
+  static constexpr int kSharedCount = kShared + 2 * 16;           // int: how many of them
+  static constexpr int kTotal = kSharedCount + 16;
   static_assert(kTotal <= 227 * 1024);
 };
 

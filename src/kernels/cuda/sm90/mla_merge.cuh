@@ -1,10 +1,6 @@
-// Output of the MLA decode kernel: the merge of requests that several blocks worked on, in the same
-// launch and without waiting for anyone outside the cluster.
-//
-// A part is a set of pieces, one warp's work each: 8 values a lane, normalised, float16. Blocks of
-// one cluster add their parts up through distributed shared memory, each block a share of the
-// pieces. If blocks of other clusters worked on the request too, the sum goes to global memory, and
-// the last to arrive at a piece merges it.
+// Output of the MLA decode kernel: the merge of requests that several blocks worked on, by those same
+// blocks and in the same launch. A block's part of a request is a set of pieces, one warp's work
+// each: 8 values a lane, normalised, float16 (values beyond 65504 saturate).
 #pragma once
 
 #include "kernels/cuda/sm90/mla_walker.cuh"
@@ -168,67 +164,67 @@ __device__ __forceinline__ void store_piece(const KernelParams& p, int slot, int
   for (int r = 0; r < 4; ++r) __stcg(&to->log_sum[Pieces::row(r, lane)], values.log_sum[r]);
 }
 
-// Says that this warp has stored a part of a piece; merges the piece if all its parts are there.
+// Every block that worked on a shared request merges its part of the output: the pieces are dealt
+// out over the blocks. Called by the 256 computing threads once per shared request, after all of the
+// block's own parts are published, so no block ever waits for one that waits for it; all blocks are
+// resident (MlaLaunch). warp: 0-7. scratch: 16 KB of shared memory.
 template <typename Pieces, int kAtOnce>
-__device__ __forceinline__ void publish_piece(const KernelParams& p, const Walker& walker,
-                                              const SplitGroup& group, const RowRange& rows,
-                                              int request, int piece) {
+__device__ __forceinline__ void merge_request(const KernelParams& p, int total, int blocks,
+                                              const SharedRequest& request, int warp,
+                                              uint4* scratch) {
   const int lane = threadIdx.x & 31;
-  __threadfence();
-  __syncwarp();
-  const int parts = part_count(group, p.cluster_log2);
-  int* counter = p.counters + static_cast<int64_t>(request) * Pieces::kCount + piece;
-  int arrived = 0;
-  if (lane == 0) arrived = atomicAdd(counter, 1);
-  if (__shfl_sync(~0u, arrived, 0) != parts - 1) return;
-  __threadfence();
-  if (lane == 0) *counter = 0;
-  const LaneValues merged = merge_parts<kAtOnce>(parts, [&](int part, LanePart* loaded) {
-    const int slot = part_slot(group, part, p.cluster_log2, walker.blocks);
-    const PartialPiece* from = partial_piece<Pieces>(p, slot, piece);
-    loaded->packed = __ldcg(&from->values[lane]);
-#pragma unroll
-    for (int r = 0; r < 4; ++r) loaded->log_sum[r] = __ldcg(&from->log_sum[Pieces::row(r, lane)]);
-  });
-  Pieces::write(p, rows, piece, merged);
-}
-
-// Merges the block's share of a request that other blocks saw too, in its last segment: the parts
-// of this cluster lie in shared memory at `pieces` and `log_sums` of each of its blocks. Called by
-// kWarps warps of every block of the cluster that has a part, after a barrier of the cluster.
-template <typename Pieces, int kWarps, int kAtOnceNear, int kAtOnceFar>
-__device__ __forceinline__ void merge_cluster(const KernelParams& p, const Walker& walker,
-                                              const SplitGroup& group, const Segment& segment,
-                                              int warp, uint32_t pieces, uint32_t log_sums) {
-  const int lane = threadIdx.x & 31;
-  const int block = blockIdx.x;
-  const int cluster_begin = block >> p.cluster_log2 << p.cluster_log2;
-  const int begin = max(group.first_block, cluster_begin);
-  const int end = min(group.tail_end(), cluster_begin + (1 << p.cluster_log2));
-  const int parts = part_count(group, p.cluster_log2);
-  const RowRange rows(p, segment.request);
-  // Neighbouring pieces go to different blocks, so that all of them have work.
-  for (int piece = warp * (end - begin) + block - begin; piece < Pieces::kCount;
-       piece += (end - begin) * kWarps) {
-    const LaneValues merged =
-        merge_parts<kAtOnceNear>(end - begin, [&](int member, LanePart* loaded) {
-          const uint32_t rank = begin - cluster_begin + member;
-          loaded->packed = ptx::load_cluster(
-              ptx::map_to_rank(pieces + (piece * 32 + lane) * 16, rank));
-#pragma unroll
-          for (int r = 0; r < 4; ++r) {
-            const int row = Pieces::first_row(piece) + Pieces::row(r, lane);
-            loaded->log_sum[r] =
-                ptx::load_cluster_float(ptx::map_to_rank(log_sums + row * 4, rank));
-          }
-        });
-    if (parts == 1) {
-      Pieces::write(p, rows, piece, merged);
-    } else {
-      store_piece<Pieces>(p, begin, piece, merged);
-      publish_piece<Pieces, kAtOnceFar>(p, walker, group, rows, segment.request, piece);
+  const SplitGroup group = split_group(request.first_unit, request.units, total, blocks);
+  const int count = group.block_count;
+  const int index = static_cast<int>(blockIdx.x) - group.first_block;
+  // Slot of the first block; those of the others are 2 * block.
+  const int first_slot = partial_slot(group.first_block, request.first_unit, total, blocks);
+  const RowRange rows(p, request.request);
+  int* counter = p.counters + request.request;
+  if (warp == 0 && lane == 0) {
+    while (ptx::load_acquire(counter) < count) {
     }
   }
+  ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+  int team = 1;  // warps a piece: enough that all warps of the group have work
+  while (team < 8 && 2 * team * Pieces::kCount <= count * 8) team *= 2;
+  const int teams = 8 / team, member = warp % team;
+#pragma unroll 1
+  for (int base = index * teams; base < Pieces::kCount; base += count * teams) {
+    const int piece = base + warp / team;
+    const auto load = [&](int j, LanePart* loaded) {
+      const int other = member + j * team;
+      const int slot = other == 0 ? first_slot : 2 * (group.first_block + other);
+      const PartialPiece* from = partial_piece<Pieces>(p, slot, piece);
+      loaded->packed = __ldcg(&from->values[lane]);
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        loaded->log_sum[r] = __ldcg(&from->log_sum[Pieces::row(r, lane)]);
+      }
+    };
+    const int parts = (count - member + team - 1) / team;
+    LaneValues merged = count <= 4 ? merge_parts<4>(parts, load) : merge_parts<kAtOnce>(parts, load);
+    if (team > 1) {
+      scratch[(warp * 32 + lane) * 2] = merged.packed();
+      float4* sums = reinterpret_cast<float4*>(scratch) + (warp * 32 + lane) * 2 + 1;
+      *sums = {merged.log_sum[0], merged.log_sum[1], merged.log_sum[2], merged.log_sum[3]};
+      ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+      if (member == 0) {
+        merged = merge_parts<2>(team, [&](int j, LanePart* loaded) {
+          const uint4* from = scratch + ((warp + j) * 32 + lane) * 2;
+          loaded->packed = from[0];
+          const float4 other = *reinterpret_cast<const float4*>(from + 1);
+          loaded->log_sum[0] = other.x;
+          loaded->log_sum[1] = other.y;
+          loaded->log_sum[2] = other.z;
+          loaded->log_sum[3] = other.w;
+        });
+      }
+      ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+    }
+    if (member == 0) Pieces::write(p, rows, piece, merged);
+  }
+  // The second half of the count says who has passed the wait; the last one leaves zero behind.
+  if (warp == 0 && lane == 0 && atomicAdd(counter, 1) == 2 * count - 1) *counter = 0;
 }
 
 }  // namespace foresail::cuda::mla

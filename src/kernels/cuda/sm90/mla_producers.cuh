@@ -74,10 +74,9 @@ __device__ __forceinline__ void produce_keys(const KernelParams& p, const CUtens
 
 // One warp brings the query rows of each segment, so that a wait for a free query buffer does not
 // hold up the keys. Rows past the request's own are other rows or zeros: their columns are unused.
-template <int N>
+template <typename L, int N>
 __device__ __forceinline__ void produce_queries(const KernelParams& p, const CUtensorMap* map,
                                                 uint32_t shared) {
-  using L = Layout<N>;
   const int lane = threadIdx.x & 31;
   Walker walker(p);
   Segment segment;

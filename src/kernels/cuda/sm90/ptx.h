@@ -98,44 +98,6 @@ __device__ __forceinline__ void barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// ---- clusters ---------------------------------------------------------------------------------
-
-// All threads of the cluster that have not exited; arrive releases, wait acquires.
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void cluster_wait() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ uint32_t cluster_rank() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
-// The same shared address in another block of the cluster.
-__device__ __forceinline__ uint32_t map_to_rank(uint32_t address, uint32_t rank) {
-  uint32_t mapped;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
-  return mapped;
-}
-
-__device__ __forceinline__ uint4 load_cluster(uint32_t address) {
-  uint4 v;
-  asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(address));
-  return v;
-}
-
-__device__ __forceinline__ float load_cluster_float(uint32_t address) {
-  float v;
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(address));
-  return v;
-}
-
 // ---- registers -----------------------------------------------------------------------------
 
 template <int kRegisters>
@@ -206,6 +168,16 @@ __device__ __forceinline__ float exp2_approx(float x) {
 
 __device__ __forceinline__ void prefetch_l2(const void* pointer) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
+}
+
+__device__ __forceinline__ int load_acquire(const int* pointer) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(pointer) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void add_release(int* pointer, int value) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
 }
 
 // ---- programmatic dependent launch: no effect in a kernel that was launched without it ---------
