@@ -55,8 +55,6 @@ struct Consumer {
     const uint64_t keys = ptx::operand_descriptor(shared + stage * kStageBytes);
     const uint64_t queries =
         ptx::operand_descriptor(shared + L::kQuery + query_stage * L::kQueryBytes);
-    // Two sums in turn: a narrow product waits for the one before it on the same accumulators.
-    float odd[N / 2];
     ptx::wgmma_fence();
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
@@ -64,18 +62,13 @@ struct Consumer {
 #pragma unroll
       for (int i = 0; i < kChunks / kParts * 4; ++i) {
         const int chunk = part * (kChunks / kParts) + i / 4;
-        ptx::Wgmma<N, 0>::run(i % 2 == 0 ? s : odd,
-                              keys + (chunk * kChunkBytes + (i % 4) * 32) / 16,
-                              queries + (chunk * N * 128 + (i % 4) * 32) / 16,
-                              part > 0 || i > 1);
+        ptx::Wgmma<N, 0>::run(s, keys + (chunk * kChunkBytes + (i % 4) * 32) / 16,
+                              queries + (chunk * N * 128 + (i % 4) * 32) / 16, part + i > 0);
       }
     }
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>();
     ptx::pin_registers(s);
-    ptx::pin_registers(odd);
-#pragma unroll
-    for (int i = 0; i < N / 2; ++i) s[i] += odd[i];
   }
 
   // From finished scores to weights in shared memory.
@@ -217,6 +210,10 @@ struct Consumer {
     for (int m = 0; m < 4; ++m) ptx::pin_registers(out[m]);
   }
 
+  __device__ __forceinline__ PartSet part_set() const {
+    return {static_cast<int>(blockIdx.x), p.partials, p.counters};
+  }
+
   // Row sums over lanes and warps, then the output, or this block's part of it.
   __device__ __forceinline__ void finish_segment(const Walker& walker, const Segment& segment,
                                                  const RowRange& rows, bool empty, int last_group) {
@@ -248,8 +245,8 @@ struct Consumer {
       const float2 maximum =
           *reinterpret_cast<const float2*>(floats(L::kMaximum) + last_group * N + column);
       const bool none_x = empty || !(total.x > 0.f), none_y = empty || !(total.y > 0.f);
-      const float inverse_x = none_x ? 0.f : 1.f / total.x;
-      const float inverse_y = none_y ? 0.f : 1.f / total.y;
+      const float inverse_x = none_x ? 0.f : __fdividef(1.f, total.x);
+      const float inverse_y = none_y ? 0.f : __fdividef(1.f, total.y);
       log_sum[2 * b] = none_x ? kNegativeInfinity : maximum.x + __log2f(total.x);
       log_sum[2 * b + 1] = none_y ? kNegativeInfinity : maximum.y + __log2f(total.y);
 #pragma unroll
@@ -261,24 +258,40 @@ struct Consumer {
       }
     }
     const int slot = partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks);
+    PartialPiece* to = part_set().template piece<Pieces>(slot, group * 4 + warp);
 #pragma unroll
-    for (int pair = 0; pair < Pieces::kPairs; ++pair) {
-      const int piece = pair * 8 + group * 4 + warp;
-      LaneValues values;
+    for (int b = 0; b < kBlocks; ++b) {
+      const int row = b * 8 + lane / 4;
+      __nv_bfloat16* output = p.output + static_cast<int64_t>(rows.first + row) * kLatent +
+                              256 * group + 16 * warp + 2 * (lane % 4);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int fragment = pair * 2 + i / 4;
-        values.value[i] = out[fragment / kBlocks][fragment % kBlocks * 4 + i % 4];
+      for (int half = 0; half < 2; ++half) {
+        uint32_t pairs[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* o = &out[half * 2 + i / 2][b * 4 + i % 2 * 2];
+          pairs[i] = ptx::transpose_matrix(segment.whole ? ptx::pack_bf16(o[0], o[1])
+                                                         : ptx::pack_half(o[0], o[1]));
+        }
+        if (!segment.whole) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            __stcg(&to[(b * 2 + half) * 8].pairs[i * 32 + lane], pairs[i]);
+        } else if (row < rows.count) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            *reinterpret_cast<uint32_t*>(output + half * 128 + Pieces::pair_dim(i)) = pairs[i];
+          }
+        }
+        // Lanes 0-3 know the sums of two rows each.
+        if (!segment.whole && lane < 4) {
+          __stcg(reinterpret_cast<float2*>(to[(b * 2 + half) * 8].log_sum) + lane,
+                 float2{log_sum[2 * b], log_sum[2 * b + 1]});
+        }
       }
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const int fragment = pair * 2 + r / 2;
-        values.log_sum[r] = log_sum[fragment % kBlocks * 2 + r % 2];
-      }
-      if (segment.whole) {
-        Pieces::write(p, rows, piece, values);
-      } else {
-        store_piece<Pieces>(p, slot, piece, values);
+      if (segment.whole && p.lse != nullptr && group == 0 && warp == 0 && lane < 4) {
+        write_lse(p, rows, b * 8 + 2 * lane, log_sum[2 * b]);
+        write_lse(p, rows, b * 8 + 2 * lane + 1, log_sum[2 * b + 1]);
       }
     }
     if (segment.whole) return;
@@ -288,7 +301,7 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void run() {
-    Walker walker(p);
+    Walker walker(p, blockIdx.x, gridDim.x);
     Segment segment;
     SharedRequest* requests = reinterpret_cast<SharedRequest*>(smem + L::kShared);
     int* request_count = reinterpret_cast<int*>(smem + L::kSharedCount);
@@ -344,8 +357,8 @@ struct Consumer {
 #pragma unroll 1
     for (int i = 0; i < merges; ++i) {
       // All tiles are consumed by now: their memory is free.
-      merge_request<NarrowPieces<N>, 17>(p, walker.total, walker.blocks, requests[i],
-                                         group * 4 + warp, reinterpret_cast<uint4*>(smem));
+      merge_request<NarrowPieces<N>, 17>(p, part_set(), walker.total, walker.blocks, requests[i],
+                                         RowRange(p, requests[i].request), group * 4 + warp, smem);
     }
   }
 };

@@ -23,11 +23,14 @@ struct RowCut {
   int row_blocks;
   int rows_per_block;
   int columns;  // N of the instance
+  bool paired;  // a piece is two blocks' work, half of the rows each
 };
 
 RowCut cut_rows(int rows) {
   RowCut cut;
-  cut.row_blocks = (rows + mla::kWideRows - 1) / mla::kWideRows;
+  cut.paired = rows > mla::kWideRows;
+  const int most = cut.paired ? 2 * mla::kWideRows : mla::kWideRows;
+  cut.row_blocks = (rows + most - 1) / most;
   cut.rows_per_block = (rows + cut.row_blocks - 1) / cut.row_blocks;
   for (int columns : {8, 16, 32, mla::kWideRows}) {
     cut.columns = columns;
@@ -98,12 +101,13 @@ Workspace workspace_layout(const MlaDecodeParams& params, int blocks) {
   Workspace layout;
   layout.counters = 0;
   const size_t pieces = cut.columns / 8 * 16;
-  layout.partials = align_up(sizeof(int) * static_cast<size_t>(params.batch) * cut.row_blocks);
+  const size_t counters = static_cast<size_t>(params.batch) * cut.row_blocks * (cut.paired ? 2 : 1);
+  layout.partials = align_up(sizeof(int) * counters);
   layout.total = layout.partials + sizeof(mla::PartialPiece) * pieces * 2 * blocks;
   return layout;
 }
 
-template <auto kKernel, int kThreads, int kBytes>
+template <auto kKernel, int kThreads, int kBytes, int kCluster = 1>
 MlaDecodeStatus launch(cudaStream_t stream, const CUtensorMap& query_map,
                        const CUtensorMap& page_map, const CUtensorMap& small_map,
                        const mla::KernelParams& params, int blocks, MlaLaunch how) {
@@ -115,21 +119,26 @@ MlaDecodeStatus launch(cudaStream_t stream, const CUtensorMap& query_map,
     }
     prepared.store(true, std::memory_order_release);
   }
-  cudaLaunchAttribute attribute{};
+  cudaLaunchAttribute attributes[2]{};
+  int count = 0;
   if (how == MlaLaunch::kCooperative) {
-    attribute.id = cudaLaunchAttributeCooperative;
-    attribute.val.cooperative = 1;
-  } else {
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+    attributes[count].id = cudaLaunchAttributeCooperative;
+    attributes[count++].val.cooperative = 1;
+  } else if (how == MlaLaunch::kOverlapped) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (kCluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {kCluster, 1, 1};
   }
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
+  config.gridDim = dim3(blocks * kCluster);
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = kBytes;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = how == MlaLaunch::kPlain ? 0 : 1;
+  config.attrs = attributes;
+  config.numAttrs = count;
   return cudaLaunchKernelEx(&config, kKernel, query_map, page_map, small_map, params) == cudaSuccess
              ? MlaDecodeStatus::kOk
              : MlaDecodeStatus::kLaunchFailed;
@@ -138,8 +147,7 @@ MlaDecodeStatus launch(cudaStream_t stream, const CUtensorMap& query_map,
 template <int N>
 MlaDecodeStatus launch_narrow(cudaStream_t stream, const CUtensorMap& query_map,
                               const CUtensorMap& page_map, const CUtensorMap& small_map,
-                              const mla::KernelParams& params, int blocks,
-                              MlaLaunch how) {
+                              const mla::KernelParams& params, int blocks, MlaLaunch how) {
   return launch<mla::mla_decode_kernel<N>, mla::kThreads, mla::Layout<N>::kTotal>(
       stream, query_map, page_map, small_map, params, blocks, how);
 }
@@ -185,18 +193,19 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   const DeviceFacts facts = device_facts();
   if (!facts.is_sm90 || encode_function() == nullptr) return MlaDecodeStatus::kNoDevice;
   const int most = p.max_blocks > 0 ? std::min(p.max_blocks, facts.sm_count) : facts.sm_count;
-  const int blocks = balanced_blocks(p.batch * cut_rows(p.q_len * p.num_heads).row_blocks, most);
   const Workspace layout = workspace_layout(p, facts.sm_count);
   if (p.workspace_bytes < layout.total) return MlaDecodeStatus::kSmallWorkspace;
 
   const int rows = p.q_len * p.num_heads;
   const RowCut cut = cut_rows(rows);
+  const int blocks =
+      balanced_blocks(p.batch * cut.row_blocks, cut.paired ? std::max(most / 2, 1) : most);
+  const int page_box = std::min(p.page_size, cut.paired ? mla::kTile / 2 : mla::kTile);
   const int pool_rows = p.num_pages * p.page_size;
   CUtensorMap query_map, page_map, small_map;
   if (!encode_rows(&query_map, p.query, static_cast<uint64_t>(p.batch) * rows, cut.columns,
                    CU_TENSOR_MAP_L2_PROMOTION_NONE) ||
-      !encode_rows(&page_map, p.cache, pool_rows, std::min(p.page_size, mla::kTile),
-                   CU_TENSOR_MAP_L2_PROMOTION_L2_128B) ||
+      !encode_rows(&page_map, p.cache, pool_rows, page_box, CU_TENSOR_MAP_L2_PROMOTION_L2_128B) ||
       !encode_rows(&small_map, p.cache, pool_rows, mla::kSmallBox,
                    CU_TENSOR_MAP_L2_PROMOTION_L2_128B)) {
     return MlaDecodeStatus::kBadShape;
@@ -231,7 +240,11 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
     case 32:
       return launch_narrow<32>(stream, query_map, page_map, small_map, k, blocks, p.launch);
     default:
-      return launch<mla::mla_decode_wide_kernel, mla::kWideThreads, mla::WideLayout::kTotal>(
+      if (cut.paired) {
+        return launch<mla::mla_decode_wide_kernel<true>, mla::kWideThreads, mla::WideLayout::kTotal,
+                      2>(stream, query_map, page_map, small_map, k, blocks, p.launch);
+      }
+      return launch<mla::mla_decode_wide_kernel<false>, mla::kWideThreads, mla::WideLayout::kTotal>(
           stream, query_map, page_map, small_map, k, blocks, p.launch);
   }
 }

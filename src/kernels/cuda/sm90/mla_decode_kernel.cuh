@@ -44,7 +44,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::wait_for_predecessor();
     ptx::register_decrease<L::kProducerRegisters>();
     if (warp == 8) produce_keys<N>(params, &page_map, &small_map, shared);
-    if (warp == 9) produce_queries<L, N>(params, &query_map, shared);
+    if (warp == 9) {
+      produce_queries<L, N>(params, &query_map, shared, Walker(params, blockIdx.x, gridDim.x), 0);
+    }
     if (warp == 10) prefetch_tables(params);
   } else {
     ptx::launch_dependents();

@@ -1,24 +1,12 @@
-// Output of the MLA decode kernel: the merge of requests that several blocks worked on, by those same
-// blocks and in the same launch. A block's part of a request is a set of pieces, one warp's work
-// each: 8 values a lane, normalised, float16 (values beyond 65504 saturate).
+// Output of the MLA decode kernel: the merge of requests that several blocks worked on, by those
+// same blocks and in the same launch. A block's part of a request is a set of pieces, one warp's
+// work each: 8 values a lane, all of one row, normalised, float16 (values beyond 65504 saturate).
 #pragma once
 
 #include "kernels/cuda/sm90/mla_walker.cuh"
 #include "kernels/cuda/sm90/ptx.h"
 
 namespace foresail::cuda::mla {
-
-// Eight values of a lane. Values 0 and 2 are of row 0, 1 and 3 of row 1, 4 and 6 of row 2, 5 and 7
-// of row 3; which rows of the output these are is the business of `Pieces`.
-struct LaneValues {
-  float value[8];
-  float log_sum[4];  // base-2 logarithm of the sum of weights a row; -infinity: no key
-
-  __device__ __forceinline__ uint4 packed() const {
-    return {ptx::pack_half(value[0], value[1]), ptx::pack_half(value[2], value[3]),
-            ptx::pack_half(value[4], value[5]), ptx::pack_half(value[6], value[7])};
-  }
-};
 
 __device__ __forceinline__ void write_lse(const KernelParams& p, const RowRange& rows, int row,
                                           float log_sum) {
@@ -31,200 +19,203 @@ __device__ __forceinline__ float weight(float value, float maximum) {
   return maximum == kNegativeInfinity ? 0.f : ptx::exp2_approx(value - maximum);
 }
 
-// What one lane holds of one part: packed values and log_sum of its rows.
+// What one lane holds of one part: pairs of float16 values of one row.
+template <int kPairs>
 struct LanePart {
-  uint4 packed;
-  float log_sum[4];
+  uint32_t pairs[kPairs];
+  float log_sum;
+};
+
+template <int kPairs>
+struct LaneValues {
+  float value[2 * kPairs];
+  float log_sum;
+
+  __device__ __forceinline__ LanePart<kPairs> packed() const {
+    LanePart<kPairs> part;
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) part.pairs[i] = ptx::pack_half(value[2 * i], value[2 * i + 1]);
+    part.log_sum = log_sum;
+    return part;
+  }
 };
 
 // Merges `count` parts, kAtOnce of them in flight. load(i, part) reads part i.
-template <int kAtOnce, typename Load>
-__device__ __forceinline__ LaneValues merge_parts(int count, const Load& load) {
-  LaneValues merged;
-  float maximum[4], sum[4];
+template <int kPairs, int kAtOnce, typename Load>
+__device__ __forceinline__ LaneValues<kPairs> merge_parts(int count, const Load& load) {
+  LaneValues<kPairs> merged;
 #pragma unroll
-  for (int i = 0; i < 8; ++i) merged.value[i] = 0.f;
-#pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    maximum[r] = kNegativeInfinity;
-    sum[r] = 0.f;
-  }
+  for (int i = 0; i < 2 * kPairs; ++i) merged.value[i] = 0.f;
+  float maximum = kNegativeInfinity, sum = 0.f;
+#pragma unroll 1
   for (int first = 0; first < count; first += kAtOnce) {
-    LanePart part[kAtOnce];
+    LanePart<kPairs> part[kAtOnce];
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
-      if (first + j < count) {
-        load(first + j, &part[j]);
-      } else {
-        part[j].packed = {0, 0, 0, 0};
 #pragma unroll
-        for (int r = 0; r < 4; ++r) part[j].log_sum[r] = kNegativeInfinity;
-      }
+      for (int i = 0; i < kPairs; ++i) part[j].pairs[i] = 0;
+      part[j].log_sum = kNegativeInfinity;
+      if (first + j < count) load(first + j, &part[j]);
     }
-    float offset[4];
+    float raised = maximum;
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      float raised = maximum[r];
+    for (int j = 0; j < kAtOnce; ++j) raised = fmaxf(raised, part[j].log_sum);
+    const float keep = weight(maximum, raised);
+    maximum = raised;
+    const float offset = raised == kNegativeInfinity ? 0.f : raised;
+    sum *= keep;
 #pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) raised = fmaxf(raised, part[j].log_sum[r]);
-      const float keep = weight(maximum[r], raised);
-      maximum[r] = raised;
-      offset[r] = raised == kNegativeInfinity ? 0.f : raised;
-      sum[r] *= keep;
-      const int at = r / 2 * 4 + r % 2;
-      merged.value[at] *= keep;
-      merged.value[at + 2] *= keep;
-    }
+    for (int i = 0; i < 2 * kPairs; ++i) merged.value[i] *= keep;
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
-      float w[4];
+      const float w = ptx::exp2_approx(part[j].log_sum - offset);
+      sum += w;
 #pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        w[r] = ptx::exp2_approx(part[j].log_sum[r] - offset[r]);
-        sum[r] += w[r];
-      }
-      const uint32_t* packed = &part[j].packed.x;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 v = ptx::unpack_half(packed[i]);
-        merged.value[2 * i] = fmaf(v.x, w[i / 2 * 2], merged.value[2 * i]);
-        merged.value[2 * i + 1] = fmaf(v.y, w[i / 2 * 2 + 1], merged.value[2 * i + 1]);
+      for (int i = 0; i < kPairs; ++i) {
+        const float2 v = ptx::unpack_half(part[j].pairs[i]);
+        merged.value[2 * i] = fmaf(v.x, w, merged.value[2 * i]);
+        merged.value[2 * i + 1] = fmaf(v.y, w, merged.value[2 * i + 1]);
       }
     }
   }
+  const float inverse = sum > 0.f ? __fdividef(1.f, sum) : 0.f;
 #pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    const float inverse = sum[r] > 0.f ? 1.f / sum[r] : 0.f;
-    const int at = r / 2 * 4 + r % 2;
-    merged.value[at] *= inverse;
-    merged.value[at + 2] *= inverse;
-    merged.log_sum[r] = sum[r] > 0.f ? maximum[r] + __log2f(sum[r]) : kNegativeInfinity;
-  }
+  for (int i = 0; i < 2 * kPairs; ++i) merged.value[i] *= inverse;
+  merged.log_sum = sum > 0.f ? maximum + __log2f(sum) : kNegativeInfinity;
   return merged;
 }
 
-// The kernel for few rows: a piece is 16 rows x 16 latent dims (8 rows x 32 if N is 8), two
-// fragments of O^T: piece (pair * 8 + warp) holds fragments 2 * pair and 2 * pair + 1 of the order
-// [4 blocks of 64 dims][N / 8 blocks of rows].
-template <int N>
-struct NarrowPieces {
-  static constexpr int kCount = N / 8 * 16;
-  static constexpr int kPairs = kCount / 8;
-  static constexpr int kRowPairs = N > 8 ? N / 16 : 1;
+// Where a block publishes its parts; blocks of one `set` see to the same rows of their requests.
+struct PartSet {
+  int block;            // this block's share of the schedule
+  PartialPiece* parts;  // [2 * shares, pieces]
+  int* counters;        // [requests]
 
-  // First row of a piece, and the row within it that entry r of LaneValues::log_sum is about.
-  static __device__ __forceinline__ int first_row(int piece) {
-    return piece / 8 % kRowPairs * 16;
-  }
-  static __device__ __forceinline__ int row(int r, int lane) {
-    return (N > 8 ? r / 2 * 8 : 0) + 2 * (lane % 4) + r % 2;
-  }
-
-  static __device__ __forceinline__ void write(const KernelParams& p, const RowRange& rows,
-                                               int piece, const LaneValues& lane_values) {
-    const int lane = threadIdx.x & 31;
-    const int warp = piece % 8;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float* v = lane_values.value + 4 * half;
-      const uint32_t low = ptx::transpose_matrix(ptx::pack_bf16(v[0], v[1]));
-      const uint32_t high = ptx::transpose_matrix(ptx::pack_bf16(v[2], v[3]));
-      const int fragment = piece / 8 * 2 + half;
-      const int row = fragment % (N / 8) * 8 + lane / 4;
-      const int dim = 256 * (warp / 4) + 64 * (fragment / (N / 8)) + 16 * (warp % 4);
-      if (row < rows.count) {
-        __nv_bfloat16* out =
-            p.output + static_cast<int64_t>(rows.first + row) * kLatent + dim + 2 * (lane % 4);
-        *reinterpret_cast<uint32_t*>(out) = low;
-        *reinterpret_cast<uint32_t*>(out + 8) = high;
-      }
-    }
-    // The pieces of the first dims carry the log-sum-exp of their rows.
-    if (p.lse != nullptr && warp == 0 && piece / 8 < kRowPairs && lane < 4) {
-#pragma unroll
-      for (int r = 0; r < (N > 8 ? 4 : 2); ++r) {
-        write_lse(p, rows, first_row(piece) + row(r, lane), lane_values.log_sum[r]);
-      }
-    }
+  template <typename Pieces>
+  __device__ __forceinline__ PartialPiece* piece(int slot, int piece) const {
+    return parts + static_cast<int64_t>(slot) * Pieces::kCount + piece;
   }
 };
 
-template <typename Pieces>
-__device__ __forceinline__ PartialPiece* partial_piece(const KernelParams& p, int slot, int piece) {
-  return p.partials + static_cast<int64_t>(slot) * Pieces::kCount + piece;
-}
-
-template <typename Pieces>
-__device__ __forceinline__ void store_piece(const KernelParams& p, int slot, int piece,
-                                            const LaneValues& values) {
+// Writes kPairs pairs of a piece from `first_pair` on: pair i of a lane is of latent dims first_dim
+// + pair_dim(i) + 2 * (lane % 4) and the next, its row first_row + lane / 4.
+template <typename Pieces, int kPairs>
+__device__ __forceinline__ void write_piece(const KernelParams& p, const RowRange& rows, int piece,
+                                            int first_pair, const LaneValues<kPairs>& values) {
   const int lane = threadIdx.x & 31;
-  PartialPiece* to = partial_piece<Pieces>(p, slot, piece);
-  __stcg(&to->values[lane], values.packed());
+  const int row = Pieces::first_row(piece) + lane / 4;
+  if (row >= rows.count) return;
+  const int dim = Pieces::first_dim(piece);
+  __nv_bfloat16* out =
+      p.output + static_cast<int64_t>(rows.first + row) * kLatent + dim + 2 * (lane % 4);
 #pragma unroll
-  for (int r = 0; r < 4; ++r) __stcg(&to->log_sum[Pieces::row(r, lane)], values.log_sum[r]);
+  for (int i = 0; i < kPairs; ++i) {
+    *reinterpret_cast<uint32_t*>(out + Pieces::pair_dim(first_pair + i)) =
+        ptx::pack_bf16(values.value[2 * i], values.value[2 * i + 1]);
+  }
+  if (p.lse != nullptr && dim == 0 && first_pair == 0 && lane % 4 == 0) {
+    write_lse(p, rows, row, values.log_sum);
+  }
 }
 
-// Every block that worked on a shared request merges its part of the output: the pieces are dealt
-// out over the blocks. Called by the 256 computing threads once per shared request, after all of the
-// block's own parts are published, so no block ever waits for one that waits for it; all blocks are
-// resident (MlaLaunch). warp: 0-7. scratch: 16 KB of shared memory.
-template <typename Pieces, int kAtOnce>
-__device__ __forceinline__ void merge_request(const KernelParams& p, int total, int blocks,
-                                              const SharedRequest& request, int warp,
-                                              uint4* scratch) {
-  const int lane = threadIdx.x & 31;
-  const SplitGroup group = split_group(request.first_unit, request.units, total, blocks);
-  const int count = group.block_count;
-  const int index = static_cast<int>(blockIdx.x) - group.first_block;
-  // Slot of the first block; those of the others are 2 * block.
-  const int first_slot = partial_slot(group.first_block, request.first_unit, total, blocks);
-  const RowRange rows(p, request.request);
-  int* counter = p.counters + request.request;
-  if (warp == 0 && lane == 0) {
-    while (ptx::load_acquire(counter) < count) {
-    }
+// Pieces of the kernel for few rows. Piece ((row block * 2 + half) * 8 + warp): a warp's fragments
+// of blocks 2 * half and 2 * half + 1 of the four of 64 latent dims.
+template <int N>
+struct NarrowPieces {
+  static constexpr int kCount = N / 8 * 16;
+  static __device__ __forceinline__ int first_row(int piece) { return piece / 16 * 8; }
+  static __device__ __forceinline__ int first_dim(int piece) {
+    return piece % 8 / 4 * 256 + piece / 8 % 2 * 128 + piece % 4 * 16;
   }
-  ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-  int team = 1;  // warps a piece: enough that all warps of the group have work
-  while (team < 8 && 2 * team * Pieces::kCount <= count * 8) team *= 2;
+  static __device__ __forceinline__ int pair_dim(int i) { return i / 2 * 64 + i % 2 * 8; }
+  // Pairs lie [4][32 lanes]: a merge of many parts can deal out the four to different warps.
+  static constexpr bool kSplits = true;
+  template <int kPairs>
+  static __device__ __forceinline__ void load(const PartialPiece* from, int first_pair,
+                                              LanePart<kPairs>* part) {
+    const int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      part->pairs[i] = __ldcg(&from->pairs[(first_pair + i) * 32 + lane]);
+    }
+    part->log_sum = __ldcg(&from->log_sum[lane / 4]);
+  }
+};
+
+struct MergeTask {
+  RowRange rows;
+  int first_block;
+  int count;       // blocks, and so parts
+  int index;       // of this block among them
+  int first_slot;  // of the first block; those of the others are 2 * block
+};
+
+// Merges this block's share of the pieces, dealt out in items of kPairs pairs over the warps of all
+// blocks of the request; `team` warps an item if there are more warps than items.
+template <typename Pieces, int kPairs, int kAtOnce>
+__device__ __forceinline__ void merge_items(const KernelParams& p, const PartSet& set,
+                                            const MergeTask& task, int warp,
+                                            LanePart<kPairs>* scratch) {
+  constexpr int kSplit = 4 / kPairs;
+  constexpr int kItems = Pieces::kCount * kSplit;
+  const int lane = threadIdx.x & 31;
+  int team = 1;
+  while (team < 8 && 2 * team * kItems <= task.count * 8) team *= 2;
   const int teams = 8 / team, member = warp % team;
 #pragma unroll 1
-  for (int base = index * teams; base < Pieces::kCount; base += count * teams) {
-    const int piece = base + warp / team;
-    const auto load = [&](int j, LanePart* loaded) {
+  for (int base = task.index * teams; base < kItems; base += task.count * teams) {
+    const int item = base + warp / team;
+    const int piece = item / kSplit, first_pair = item % kSplit * kPairs;
+    const int parts = (task.count - member + team - 1) / team;
+    LaneValues<kPairs> merged = merge_parts<kPairs, kAtOnce>(parts, [&](int j,
+                                                                        LanePart<kPairs>* loaded) {
       const int other = member + j * team;
-      const int slot = other == 0 ? first_slot : 2 * (group.first_block + other);
-      const PartialPiece* from = partial_piece<Pieces>(p, slot, piece);
-      loaded->packed = __ldcg(&from->values[lane]);
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        loaded->log_sum[r] = __ldcg(&from->log_sum[Pieces::row(r, lane)]);
-      }
-    };
-    const int parts = (count - member + team - 1) / team;
-    LaneValues merged = count <= 4 ? merge_parts<4>(parts, load) : merge_parts<kAtOnce>(parts, load);
+      const int slot = other == 0 ? task.first_slot : 2 * (task.first_block + other);
+      Pieces::template load<kPairs>(set.template piece<Pieces>(slot, piece), first_pair, loaded);
+    });
     if (team > 1) {
-      scratch[(warp * 32 + lane) * 2] = merged.packed();
-      float4* sums = reinterpret_cast<float4*>(scratch) + (warp * 32 + lane) * 2 + 1;
-      *sums = {merged.log_sum[0], merged.log_sum[1], merged.log_sum[2], merged.log_sum[3]};
+      LanePart<kPairs>* shared_parts = scratch + warp * 32 + lane;
+      *shared_parts = merged.packed();
       ptx::barrier_sync(kBarConsumers, kConsumerThreads);
       if (member == 0) {
-        merged = merge_parts<2>(team, [&](int j, LanePart* loaded) {
-          const uint4* from = scratch + ((warp + j) * 32 + lane) * 2;
-          loaded->packed = from[0];
-          const float4 other = *reinterpret_cast<const float4*>(from + 1);
-          loaded->log_sum[0] = other.x;
-          loaded->log_sum[1] = other.y;
-          loaded->log_sum[2] = other.z;
-          loaded->log_sum[3] = other.w;
-        });
+        merged = merge_parts<kPairs, 4>(
+            team, [&](int j, LanePart<kPairs>* loaded) { *loaded = shared_parts[j * 32]; });
       }
       ptx::barrier_sync(kBarConsumers, kConsumerThreads);
     }
-    if (member == 0) Pieces::write(p, rows, piece, merged);
+    if (member == 0) write_piece<Pieces, kPairs>(p, task.rows, piece, first_pair, merged);
   }
-  // The second half of the count says who has passed the wait; the last one leaves zero behind.
-  if (warp == 0 && lane == 0 && atomicAdd(counter, 1) == 2 * count - 1) *counter = 0;
+}
+
+// Every block that worked on a shared request merges its part of the output. Called by the 256
+// computing threads once per shared request, after all of the block's own parts are published, so
+// no block ever waits for one that waits for it; all blocks are resident (MlaLaunch). warp: 0-7.
+// scratch: room for 256 LanePart in shared memory.
+template <typename Pieces, int kAtOnce>
+__device__ __forceinline__ void merge_request(const KernelParams& p, const PartSet& set, int total,
+                                              int blocks, const SharedRequest& request,
+                                              const RowRange& rows, int warp, void* scratch) {
+  const SplitGroup group = split_group(request.first_unit, request.units, total, blocks);
+  const int count = group.block_count;
+  const MergeTask task = {rows, group.first_block, count, set.block - group.first_block,
+                          partial_slot(group.first_block, request.first_unit, total, blocks)};
+  int* counter = set.counters + request.request;
+  const bool waiter = warp == 0 && (threadIdx.x & 31) == 0;
+  int passed = 0;
+  if (waiter) {
+    while (ptx::load_acquire(counter) < count) {
+    }
+    // The second half of the count says who has passed the wait.
+    passed = atomicAdd(counter, 1);
+  }
+  ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+  if (!Pieces::kSplits || count <= 4) {
+    merge_items<Pieces, 4, Pieces::kSplits ? 4 : kAtOnce>(p, set, task, warp,
+                                                          static_cast<LanePart<4>*>(scratch));
+  } else {
+    merge_items<Pieces, 1, kAtOnce>(p, set, task, warp, static_cast<LanePart<1>*>(scratch));
+  }
+  if (waiter && passed == 2 * count - 1) *counter = 0;  // the last one leaves zero behind
 }
 
 }  // namespace foresail::cuda::mla

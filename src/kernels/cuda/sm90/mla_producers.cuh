@@ -7,8 +7,8 @@
 namespace foresail::cuda::mla {
 
 // Brings page-table lines into L2 before anyone knows which of them will be read: the copies start
-// with a chain of two reads, the lengths and then the table, and both may miss. Limited to the first
-// lines of many long tables.
+// with a chain of two reads, the lengths and then the table, and both may miss. Limited to the
+// first lines of many long tables.
 __device__ __forceinline__ void prefetch_tables(const KernelParams& p) {
   constexpr int kMostPerLane = 4;
   constexpr int kLineEntries = 128 / static_cast<int>(sizeof(int32_t));
@@ -33,7 +33,7 @@ __device__ __forceinline__ void produce_keys(const KernelParams& p, const CUtens
   using L = Layout<N>;
   const int lane = threadIdx.x & 31;
   const uint64_t policy = ptx::evict_first_policy();
-  Walker walker(p);
+  Walker walker(p, blockIdx.x, gridDim.x);
   Segment segment;
   const int big_box = min(1 << p.page_log2, kTile);
   int tile = 0;
@@ -73,16 +73,16 @@ __device__ __forceinline__ void produce_keys(const KernelParams& p, const CUtens
 }
 
 // One warp brings the query rows of each segment, so that a wait for a free query buffer does not
-// hold up the keys. Rows past the request's own are other rows or zeros: their columns are unused.
+// hold up the keys. skip_rows: of each request piece, rows that another block sees to. Rows past
+// the request's own are other rows or zeros: their columns are unused.
 template <typename L, int N>
 __device__ __forceinline__ void produce_queries(const KernelParams& p, const CUtensorMap* map,
-                                                uint32_t shared) {
+                                                uint32_t shared, Walker walker, int skip_rows) {
   const int lane = threadIdx.x & 31;
-  Walker walker(p);
   Segment segment;
   for (int i = 0; walker.next(p, &segment); ++i) {
     const int stage = i % L::kQueryStages;
-    const int row = RowRange(p, segment.request).first;
+    const int row = RowRange(p, segment.request).first + skip_rows;
     ptx::mbarrier_wait(shared + L::kQueryEmpty + stage * 8, ((i / L::kQueryStages) & 1) ^ 1);
     const uint32_t full = shared + L::kQueryFull + stage * 8;
     if (lane == 0) ptx::mbarrier_arrive_expect(full, L::kQueryBytes);

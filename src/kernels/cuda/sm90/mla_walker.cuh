@@ -65,7 +65,8 @@ struct Walker {
   int request;
   int first_unit;
 
-  __device__ __forceinline__ explicit Walker(const KernelParams& p) {
+  // Share `block` of at most `most`.
+  __device__ __forceinline__ Walker(const KernelParams& p, int block, int most) {
     const int lane = threadIdx.x & 31;
     const int requests = p.batch * p.row_blocks;
     unit_log2 = p.unit_log2;
@@ -75,19 +76,19 @@ struct Walker {
       const int own = lane < requests ? unit_count(key_len_of(p, lane), unit_log2) : 0;
       if (requests == 1) {
         total = __shfl_sync(~0u, own, 0);
-        take_share();
+        take_share(block, most);
         return;
       }
       const int inclusive = prefix_sum(own);
       total = __shfl_sync(~0u, inclusive, 31);
-      take_share();
+      take_share(block, most);
       find_first(0, 0, own, inclusive);
       return;
     }
     total = 0;
     for (int i = lane; i < requests; i += 32) total += unit_count(key_len_of(p, i), unit_log2);
     total = __reduce_add_sync(~0u, total);
-    take_share();
+    take_share(block, most);
     // Prefix sums over 32 requests at a time until one of them holds this block's first unit.
     int before = 0;
     for (int base = 0; base < requests; base += 32) {
@@ -99,9 +100,8 @@ struct Walker {
     }
   }
 
-  __device__ __forceinline__ void take_share() {
-    blocks = blocks_used(total, gridDim.x);
-    const int block = blockIdx.x;
+  __device__ __forceinline__ void take_share(int block, int most) {
+    blocks = blocks_used(total, most);
     unit = block < blocks ? cut_begin(block, total, blocks) : 0;
     unit_end = block < blocks ? cut_begin(block + 1, total, blocks) : 0;
   }

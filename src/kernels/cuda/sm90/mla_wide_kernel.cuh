@@ -4,8 +4,9 @@
 //   S[64, 64 keys]   = Q[64, 576] * K^T          one warpgroup, which also weighs
 //   O[64, 512]      += P[64, 64] * V[64, 512]    two warpgroups, 256 latent dims each
 // The score warpgroup runs a tile ahead of the value warpgroups, so that the softmax of one tile
-// hides behind the values of the one before. Weights pass through shared memory as packed fragments:
-// thread i of a value warpgroup needs exactly what thread i of the score warpgroup holds.
+// hides behind the values of the one before. Weights pass through shared memory as packed
+// fragments: thread i of a value warpgroup needs exactly what thread i of the score warpgroup
+// holds.
 #pragma once
 
 #include "kernels/cuda/sm90/mla_merge.cuh"
@@ -26,8 +27,8 @@ struct WideLayout {
   static constexpr int kQueryBytes = kChunks * kWideRows * 128;
   static constexpr int kQuery = kStages * kStageBytes;
   static constexpr int kWeights = kQuery + kQueryBytes;  // [4 steps of 16 keys][128 threads] uint4
-  static constexpr int kRescale = kWeights + kWideRows * 128;   // [128 threads] float2
-  static constexpr int kTotals = kRescale + 128 * 8;            // [2][2][64]: inverse, log_sum
+  static constexpr int kRescale = kWeights + kWideRows * 128;      // [128 threads] float2
+  static constexpr int kTotals = kRescale + 128 * 8;               // [2][2][64]: inverse, log_sum
   static constexpr int kHidden = kTotals + 2 * 2 * kWideRows * 4;  // [64] int
   static constexpr int kTasks = kHidden + kWideRows * 4;           // WideTask [2]
   static constexpr int kShared = kTasks + 64;                      // SharedRequest [2]
@@ -43,8 +44,8 @@ struct WideLayout {
   static constexpr int kQueryStages = 1;
 };
 
-// A segment as the score warpgroup tells the value warpgroups of it: they have no registers to spare
-// for a walk of their own.
+// A segment as the score warpgroup tells the value warpgroups of it: they have no registers to
+// spare for a walk of their own.
 struct WideTask {
   int tiles;  // -1: no segment any more
   int request;
@@ -55,50 +56,86 @@ struct WideTask {
   bool whole;
 };
 
-// A piece is 16 rows x 16 latent dims: piece (step * 4 + warp), step of 32 along the latent dims.
+// Piece ((step * 2 + row half) * 4 + warp), step of 32 along the latent dims: 8 of a warp's 16
+// rows.
 struct WidePieces {
   static constexpr int kCount = 128;
-
   static __device__ __forceinline__ int first_row(int piece) {
-    return piece % 4 * 16;
+    return piece % 4 * 16 + piece / 4 % 2 * 8;
   }
-  static __device__ __forceinline__ int row(int r, int lane) {
-    return lane / 4 + r % 2 * 8;
-  }
-
-  static __device__ __forceinline__ void write(const KernelParams& p, const RowRange& rows,
-                                               int piece, const LaneValues& values) {
+  static __device__ __forceinline__ int first_dim(int piece) { return piece / 8 * 32; }
+  static __device__ __forceinline__ int pair_dim(int i) { return i * 8; }
+  // Pairs lie [32 lanes][4].
+  static constexpr bool kSplits = false;
+  template <int kPairs>
+  static __device__ __forceinline__ void load(const PartialPiece* from, int,
+                                              LanePart<kPairs>* part) {
+    static_assert(kPairs == 4);
     const int lane = threadIdx.x & 31;
-    const float* v = values.value;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = first_row(piece) + row_of(half, lane);
-      if (row >= rows.count) continue;
-      __nv_bfloat16* out = p.output + static_cast<int64_t>(rows.first + row) * kLatent +
-                           piece / 4 * 16 + 2 * (lane % 4);
-      *reinterpret_cast<uint32_t*>(out) = ptx::pack_bf16(v[half], v[half + 2]);
-      *reinterpret_cast<uint32_t*>(out + 8) = ptx::pack_bf16(v[half + 4], v[half + 6]);
-      if (p.lse != nullptr && piece < 4 && lane % 4 == 0) {
-        write_lse(p, rows, row, values.log_sum[half]);
-      }
-    }
-  }
-
- private:
-  static __device__ __forceinline__ int row_of(int half, int lane) {
-    return row(half, lane);
+    const uint4 pairs = __ldcg(reinterpret_cast<const uint4*>(from->pairs) + lane);
+    part->pairs[0] = pairs.x;
+    part->pairs[1] = pairs.y;
+    part->pairs[2] = pairs.z;
+    part->pairs[3] = pairs.w;
+    part->log_sum = __ldcg(&from->log_sum[lane / 4]);
   }
 };
 
+// Two blocks that share the key tiles (a cluster) see to the halves of a request's rows: each
+// copies half of every tile into both. Such a pair is one share of the schedule.
+template <bool kPaired>
+struct WideShare {
+  static constexpr int kBlocks = kPaired ? 2 : 1;
+
+  static __device__ __forceinline__ int rank() {
+    return kPaired ? static_cast<int>(ptx::cluster_rank()) : 0;
+  }
+  static __device__ __forceinline__ Walker walker(const KernelParams& p) {
+    return Walker(p, blockIdx.x / kBlocks, gridDim.x / kBlocks);
+  }
+  static __device__ __forceinline__ int skipped_rows(const KernelParams& p) {
+    return kPaired ? rank() * ((p.rows_per_block + 1) / 2) : 0;
+  }
+  // This block's rows of a request; last_query is of the pair, whose keys it sees.
+  static __device__ __forceinline__ RowRange rows(const KernelParams& p, int request) {
+    RowRange range(p, request);
+    if (kPaired) {
+      const int skipped = skipped_rows(p);
+      range.first += skipped;
+      range.in_request += skipped;
+      range.count = max(min(range.count - skipped, (p.rows_per_block + 1) / 2), 0);
+    }
+    return range;
+  }
+  static __device__ __forceinline__ PartSet part_set(const KernelParams& p) {
+    return {static_cast<int>(blockIdx.x) / kBlocks,
+            p.partials + static_cast<int64_t>(rank()) * gridDim.x * WidePieces::kCount,
+            p.counters + rank() * p.batch * p.row_blocks};
+  }
+  // Called by one warp: says to every block that copies into this one's tiles that it may.
+  static __device__ __forceinline__ void free_parts(uint32_t first_barrier, int count) {
+    const int lane = threadIdx.x & 31;
+    if (lane >= count * kBlocks) return;
+    const uint32_t barrier = first_barrier + lane % count * 8;
+    if (kPaired) {
+      ptx::mbarrier_arrive_at(barrier, lane / count);
+    } else {
+      ptx::mbarrier_arrive(barrier);
+    }
+  }
+};
+
+template <bool kPaired>
 __device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
                                                   const CUtensorMap* page_map,
                                                   const CUtensorMap* small_map, uint32_t shared) {
   using L = WideLayout;
   const int lane = threadIdx.x & 31;
   const uint64_t policy = ptx::evict_first_policy();
-  Walker walker(p);
+  Walker walker = WideShare<kPaired>::walker(p);
   Segment segment;
-  const int big_box = min(1 << p.page_log2, kTile);
+  const int big_box = min(1 << p.page_log2, kTile / WideShare<kPaired>::kBlocks);
+  const int rank = WideShare<kPaired>::rank();
   int tile = 0;
   while (walker.next(p, &segment)) {
     const int real = p.row_blocks == 1 ? segment.request : segment.request / p.row_blocks;
@@ -110,7 +147,9 @@ __device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
       const bool big = count == kTile && key % big_box == 0;
       const int box = big ? big_box : kSmallBox;
       const int boxes = kTile / box;  // 1, 2 or 4
-      int row = p.pool_rows;          // lane b finds the pool row of box b
+      const int first_box = kPaired ? rank * boxes / 2 : 0;
+      const int end_box = kPaired ? first_box + boxes / 2 : boxes;
+      int row = p.pool_rows;  // lane b finds the pool row of box b
       if (lane < boxes && lane * box < count) {
         const int position = key + lane * box;
         row = (__ldg(table + (position >> p.page_log2)) << p.page_log2) +
@@ -125,12 +164,17 @@ __device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
                            ((tile / kStages) & 1) ^ 1);
         if (lane == 0) ptx::mbarrier_arrive_expect(full, chunks * kChunkBytes);
         __syncwarp();
-        for (int b = 0; b < boxes; ++b) {
+        for (int b = first_box; b < end_box; ++b) {
           const int box_row = __shfl_sync(~0u, row, b);
           if (lane < chunks) {
             const int chunk = first + lane;
-            ptx::tma_load_2d(shared + stage * kStageBytes + chunk * kChunkBytes + b * box * 128,
-                             big ? page_map : small_map, chunk * 64, box_row, full, policy);
+            const uint32_t to = shared + stage * kStageBytes + chunk * kChunkBytes + b * box * 128;
+            const CUtensorMap* map = big ? page_map : small_map;
+            if (kPaired) {
+              ptx::tma_load_2d_multicast(to, map, chunk * 64, box_row, full, 3, policy);
+            } else {
+              ptx::tma_load_2d(to, map, chunk * 64, box_row, full, policy);
+            }
           }
         }
       }
@@ -139,7 +183,9 @@ __device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
 }
 
 // The score warpgroup: S, softmax, and the sums of a segment.
+template <bool kPaired>
 struct WideScorer {
+  using Share = WideShare<kPaired>;
   using L = WideLayout;
   const KernelParams& p;
   uint8_t* smem;
@@ -214,8 +260,8 @@ struct WideScorer {
     return {factor[0], factor[1]};
   }
 
-  // Value rows past the end would multiply a zero weight, but may hold NaN. Their scores are masked,
-  // so it does not matter whether other warps still read them as keys.
+  // Value rows past the end would multiply a zero weight, but may hold NaN. Their scores are
+  // masked, so it does not matter whether other warps still read them as keys.
   __device__ __forceinline__ void clear_tail(int stage, int count) {
     if (count >= kTile) return;
     const int pad = kTile - count;
@@ -229,7 +275,7 @@ struct WideScorer {
   }
 
   __device__ __forceinline__ void run() {
-    Walker walker(p);
+    Walker walker = Share::walker(p);
     Segment segment;
     WideTask* tasks = reinterpret_cast<WideTask*>(smem + L::kTasks);
     int tile = 0;
@@ -237,12 +283,16 @@ struct WideScorer {
     for (; walker.next(p, &segment); ++i) {
       if (thread == 0) {
         const int keys = max(segment.key_end - segment.key_begin, 0);
-        tasks[i & 1] = {(keys + kTile - 1) / kTile, segment.request, segment.first_unit,
-                        segment.units,              walker.total,    walker.blocks,
+        tasks[i & 1] = {(keys + kTile - 1) / kTile,
+                        segment.request,
+                        segment.first_unit,
+                        segment.units,
+                        walker.total,
+                        walker.blocks,
                         segment.whole};
       }
       ptx::barrier_arrive(kBarTask, 384);
-      const RowRange rows(p, segment.request);
+      const RowRange rows = Share::rows(p, segment.request);
       if (i == 0 || p.row_blocks > 1) {
         ptx::barrier_sync(kBarWarpgroup, 128);  // all are done with the rows before
         if (thread < kWideRows) {
@@ -258,11 +308,8 @@ struct WideScorer {
       for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
         const int stage = tile % kStages;
         score_tile(tile);
-        if (lane < kParts) {
-          ptx::mbarrier_arrive(shared + L::kEmpty + (stage * kParts + lane) * 8);
-        }
-        const float2 factor =
-            weigh_tile(segment, key, rows.last_query, key == segment.key_begin);
+        Share::free_parts(shared + L::kEmpty + stage * kParts * 8, kParts);
+        const float2 factor = weigh_tile(segment, key, rows.last_query, key == segment.key_begin);
         ptx::mbarrier_wait(shared + L::kWeightsEmpty, (tile & 1) ^ 1);
         uint4* weights = reinterpret_cast<uint4*>(smem + L::kWeights) + thread;
 #pragma unroll
@@ -286,9 +333,8 @@ struct WideScorer {
         total += __shfl_xor_sync(~0u, total, 2);
         const int row = warp * 16 + lane / 4 + 8 * r;
         if (lane % 4 == 0) {
-          totals[row] = total > 0.f ? 1.f / total : 0.f;
-          totals[kWideRows + row] =
-              total > 0.f ? maximum[r] + __log2f(total) : kNegativeInfinity;
+          totals[row] = total > 0.f ? __fdividef(1.f, total) : 0.f;
+          totals[kWideRows + row] = total > 0.f ? maximum[r] + __log2f(total) : kNegativeInfinity;
         }
       }
       // Every other segment uses the same place: by then the readers have been here again.
@@ -304,14 +350,16 @@ struct WideScorer {
 };
 
 // One of the two value warpgroups: O, and the output.
+template <bool kPaired>
 struct WideAccumulator {
+  using Share = WideShare<kPaired>;
   using L = WideLayout;
   using Pieces = WidePieces;
   const KernelParams& p;
   uint8_t* smem;
   uint32_t shared;
   int group, thread, warp, lane;  // thread, warp: within the warpgroup
-  float out[2][64];  // 128 latent dims each
+  float out[2][64];               // 128 latent dims each
 
   __device__ __forceinline__ void accumulate_tile(int tile) {
     const int stage = tile % kStages;
@@ -341,33 +389,24 @@ struct WideAccumulator {
     for (int k = 0; k < 4; ++k) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        ptx::wgmma_values(out[half], weights[k],
-                          values + (half * 2 * kChunkBytes + k * 2048) / 16);
+        ptx::wgmma_values(out[half], weights[k], values + (half * 2 * kChunkBytes + k * 2048) / 16);
       }
     }
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>();
     ptx::pin_registers(out[0]);
     ptx::pin_registers(out[1]);
-    if (lane == 0) {
-      ptx::mbarrier_arrive(shared + L::kEmpty + (stage * kParts + 1 + group) * 8);
-    }
+    Share::free_parts(shared + L::kEmpty + (stage * kParts + 1 + group) * 8, 1);
   }
 
   __device__ __forceinline__ void finish_segment(const WideTask& task, const float* totals) {
-    const RowRange rows(p, task.request);
+    const RowRange rows = Share::rows(p, task.request);
+    const PartSet set = Share::part_set(p);
     const int row = warp * 16 + lane / 4;
     const float inverse[2] = {totals[row], totals[row + 8]};
     const float log_sum[2] = {totals[kWideRows + row], totals[kWideRows + row + 8]};
 #pragma unroll
     for (int i = 0; i < 128; ++i) out[i / 64][i % 64] *= inverse[i % 4 / 2];
-    // Piece `step` of the 16 of this warp, its values in the order of LaneValues.
-    const int first_piece = group * 64 + warp;
-    const auto packed = [&](int step) {
-      const float* o = &out[step / 8][step % 8 * 8];
-      return uint4{ptx::pack_half(o[0], o[2]), ptx::pack_half(o[1], o[3]),
-                   ptx::pack_half(o[4], o[6]), ptx::pack_half(o[5], o[7])};
-    };
     if (task.whole) {
       __nv_bfloat16* to = p.output + static_cast<int64_t>(rows.first + row) * kLatent +
                           group * 256 + 2 * (lane % 4);
@@ -385,13 +424,18 @@ struct WideAccumulator {
       }
       return;
     }
-    const int slot = partial_slot(blockIdx.x, task.first_unit, task.total, task.blocks);
-    PartialPiece* to = partial_piece<Pieces>(p, slot, first_piece);
+    const int slot = partial_slot(set.block, task.first_unit, task.total, task.blocks);
+    PartialPiece* to = set.template piece<Pieces>(slot, group * 64 + warp);
 #pragma unroll
-    for (int step = 0; step < 16; ++step) {
-      __stcg(&to[step * 4].values[lane], packed(step));
-      __stcg(&to[step * 4].log_sum[lane / 4], log_sum[0]);
-      __stcg(&to[step * 4].log_sum[lane / 4 + 8], log_sum[1]);
+    for (int step = 0; step < 8; ++step) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float* o = &out[step / 4][step % 4 * 16 + 2 * r];
+        __stcg(reinterpret_cast<uint4*>(to[(step * 2 + r) * 4].pairs) + lane,
+               uint4{ptx::pack_half(o[0], o[1]), ptx::pack_half(o[4], o[5]),
+                     ptx::pack_half(o[8], o[9]), ptx::pack_half(o[12], o[13])});
+        if (lane % 4 == 0) __stcg(&to[(step * 2 + r) * 4].log_sum[lane / 4], log_sum[r]);
+      }
     }
     if (group == 0 && thread == 0) {
       int* count = reinterpret_cast<int*>(smem + L::kSharedCount);
@@ -401,7 +445,7 @@ struct WideAccumulator {
     }
     ptx::barrier_sync(kBarConsumers, kConsumerThreads);
     // Releases the stores of both warpgroups: the barrier ordered them before this.
-    if (group == 0 && thread == 0) ptx::add_release(p.counters + task.request, 1);
+    if (group == 0 && thread == 0) ptx::add_release(set.counters + task.request, 1);
   }
 
   __device__ __forceinline__ void merge(int total, int blocks) {
@@ -410,8 +454,8 @@ struct WideAccumulator {
 #pragma unroll 1
     for (int i = 0; i < merges; ++i) {
       // All tiles are consumed by now: their memory is free.
-      merge_request<Pieces, 9>(p, total, blocks, requests[i], group * 4 + warp,
-                               reinterpret_cast<uint4*>(smem));
+      merge_request<Pieces, 9>(p, Share::part_set(p), total, blocks, requests[i],
+                               Share::rows(p, requests[i].request), group * 4 + warp, smem);
     }
   }
 
@@ -429,11 +473,13 @@ struct WideAccumulator {
       for (int j = 0; j < 128; ++j) out[j / 64][j % 64] = 0.f;
       for (int done = 0; done < tiles; ++done, ++tile) accumulate_tile(tile);
       ptx::barrier_sync(kBarTotals, 384);
-      finish_segment(*task, reinterpret_cast<const float*>(smem + L::kTotals) + (i & 1) * 2 * kWideRows);
+      finish_segment(*task,
+                     reinterpret_cast<const float*>(smem + L::kTotals) + (i & 1) * 2 * kWideRows);
     }
   }
 };
 
+template <bool kPaired>
 __global__ void __launch_bounds__(kWideThreads, 1)
     mla_decode_wide_kernel(const __grid_constant__ CUtensorMap query_map,
                            const __grid_constant__ CUtensorMap page_map,
@@ -453,7 +499,8 @@ __global__ void __launch_bounds__(kWideThreads, 1)
         for (int part = 0; part < kParts; ++part) {
           ptx::mbarrier_init(shared + L::kFull + (i * kParts + part) * 8, 1);
           // Warps that read the part: those that score, and but for the rotated dims one group.
-          ptx::mbarrier_init(shared + L::kEmpty + (i * kParts + part) * 8, part == 0 ? 4 : 8);
+          ptx::mbarrier_init(shared + L::kEmpty + (i * kParts + part) * 8,
+                             (part == 0 ? 4 : 8) * WideShare<kPaired>::kBlocks);
         }
       }
       *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
@@ -468,30 +515,44 @@ __global__ void __launch_bounds__(kWideThreads, 1)
       ptx::fence_mbarrier_init();
     }
     __syncwarp();
-    ptx::barrier_arrive(kBarSetUp, kWideThreads);
+    if (kPaired) {
+      ptx::cluster_sync();
+    } else {
+      ptx::barrier_arrive(kBarSetUp, kWideThreads);
+    }
     ptx::launch_dependents();
     ptx::wait_for_predecessor();
     ptx::register_decrease<L::kCopyRegisters>();
-    if (warp == 0) wide_produce_keys(params, &page_map, &small_map, shared);
-    if (warp == 1) produce_queries<WideLayout, kWideRows>(params, &query_map, shared);
+    if (warp == 0) wide_produce_keys<kPaired>(params, &page_map, &small_map, shared);
+    if (warp == 1) {
+      produce_queries<WideLayout, kWideRows>(params, &query_map, shared,
+                                             WideShare<kPaired>::walker(params),
+                                             WideShare<kPaired>::skipped_rows(params));
+    }
     if (warp == 2) prefetch_tables(params);
   } else if (warp < 8) {
+    if (kPaired) ptx::cluster_sync();
     ptx::launch_dependents();
     ptx::wait_for_predecessor();
     ptx::register_decrease<L::kScoreRegisters>();
-    ptx::barrier_sync(kBarSetUp, kWideThreads);
-    WideScorer scorer{params, smem, shared, static_cast<int>(threadIdx.x & 127), warp & 3, lane};
+    if (!kPaired) ptx::barrier_sync(kBarSetUp, kWideThreads);
+    WideScorer<kPaired> scorer{params,   smem, shared, static_cast<int>(threadIdx.x & 127),
+                               warp & 3, lane};
     scorer.run();
   } else {
+    if (kPaired) ptx::cluster_sync();
     ptx::launch_dependents();
     ptx::wait_for_predecessor();
     ptx::register_increase<L::kValueRegisters>();
-    ptx::barrier_sync(kBarSetUp, kWideThreads);
-    WideAccumulator accumulator{params,   smem,
-                                shared,   warp / 4 - 2,
-                                static_cast<int>(threadIdx.x & 127), warp & 3,
-                                lane};
+    if (!kPaired) ptx::barrier_sync(kBarSetUp, kWideThreads);
+    WideAccumulator<kPaired> accumulator{
+        params, smem, shared, warp / 4 - 2, static_cast<int>(threadIdx.x & 127), warp & 3, lane};
     accumulator.run();
+  }
+  // A block must not end while the other one copies into it or arrives at its barriers.
+  if (kPaired) {
+    __syncwarp();
+    ptx::cluster_sync();
   }
 }
 

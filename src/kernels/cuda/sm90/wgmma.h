@@ -18,8 +18,8 @@ __device__ __forceinline__ uint64_t operand_descriptor(uint32_t shared_address) 
          ((shared_address & 0x3ffff) >> 4);
 }
 
-// Descriptor of an N-major B operand wider than one atom (values, N = 128): chunks of 64 elements of
-// N are `chunk_bytes` apart.
+// Descriptor of an N-major B operand wider than one atom (values, N = 128): chunks of 64 elements
+// of N are `chunk_bytes` apart.
 __device__ __forceinline__ uint64_t wide_operand_descriptor(uint32_t shared_address,
                                                             uint32_t chunk_bytes) {
   return (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32) |
