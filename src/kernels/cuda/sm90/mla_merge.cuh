@@ -209,11 +209,14 @@ __device__ __forceinline__ void merge_request(const KernelParams& p, const PartS
     passed = atomicAdd(counter, 1);
   }
   ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-  if (!Pieces::kSplits || count <= 4) {
-    merge_items<Pieces, 4, Pieces::kSplits ? 4 : kAtOnce>(p, set, task, warp,
-                                                          static_cast<LanePart<4>*>(scratch));
+  if constexpr (Pieces::kSplits) {
+    if (count <= 4) {
+      merge_items<Pieces, 4, 4>(p, set, task, warp, static_cast<LanePart<4>*>(scratch));
+    } else {
+      merge_items<Pieces, 1, kAtOnce>(p, set, task, warp, static_cast<LanePart<1>*>(scratch));
+    }
   } else {
-    merge_items<Pieces, 1, kAtOnce>(p, set, task, warp, static_cast<LanePart<1>*>(scratch));
+    merge_items<Pieces, 4, kAtOnce>(p, set, task, warp, static_cast<LanePart<4>*>(scratch));
   }
   if (waiter && passed == 2 * count - 1) *counter = 0;  // the last one leaves zero behind
 }
