@@ -1,9 +1,11 @@
 // Stand-alone check and microbenchmark of the MLA decode kernel.
-//   mla_decode_bench                 time the shapes of the peer table with <= 64 rows, and check
-//   each mla_decode_bench --quick         the same, pages of 64 only mla_decode_bench --check
-//   correctness only, a wide grid of small shapes mla_decode_bench --tiny          a few very small
-//   checks (for compute-sanitizer) mla_decode_bench --sweep         time each small-batch shape at
-//   several unit sizes options: --plain-launch  --overlapped-launch  --csv FILE  --unit TOKENS
+//   mla_decode_bench            time the shapes of the peer table with <= 64 rows, and check each
+//   mla_decode_bench --quick    the same, pages of 64 only
+//   mla_decode_bench --bars     the shapes of the target list only
+//   mla_decode_bench --check    correctness only, a wide grid of small shapes
+//   mla_decode_bench --tiny     a few very small checks (for compute-sanitizer)
+//   mla_decode_bench --sweep    time each small-batch shape at several unit sizes
+// Options: --plain-launch  --overlapped-launch  --csv FILE  --unit TOKENS
 //   --all-rows (time shapes above 64 rows too)
 // Cold caches: the calls of one graph use different pages, 150 MB apart before a page is read
 // again.
@@ -71,6 +73,7 @@ struct Shape {
 
 struct Options {
   bool check_only = false, tiny = false, sweep = false, all_rows = false, quick = false;
+  bool bars = false;
   int unit = 0;
   const char* csv = nullptr;
 };
@@ -414,6 +417,19 @@ void print_row(FILE* csv, const Shape& shape, const Case& one, const Case::Timin
   line("foresail", t.us, error);
 }
 
+// The target list's shapes.
+bool is_bar(const MlaPeer& p) {
+  if (p.page_size != 64) return false;
+  if (p.key_len == 81920) {
+    if (p.num_heads == 16) return p.q_len == 4 || p.batch == 1 || p.batch == 2 || p.batch == 32;
+    return p.num_heads == 128 && p.q_len == 4 && p.batch == 32;
+  }
+  if (p.key_len == 1024) return p.num_heads == 16 && p.q_len == 1;
+  if (p.num_heads == 16) return true;
+  if (p.batch != 32) return false;
+  return p.num_heads == 64 || p.q_len == 1;
+}
+
 int run_bench(const Options& options) {
   std::vector<Shape> shapes;
   for (const MlaPeer& p : kMlaPeers) {
@@ -421,6 +437,7 @@ int run_bench(const Options& options) {
     if (p.page_size < 16 || (rows > 64 && !options.all_rows)) continue;
     if (options.sweep && (p.batch > 4 || p.page_size != 64)) continue;
     if (options.quick && p.page_size != 64) continue;
+    if (options.bars && !is_bar(p)) continue;
     shapes.push_back({p.num_heads, p.q_len, p.page_size, std::vector<int>(p.batch, p.key_len)});
   }
   shapes.push_back({16, 4, 64, {4641, 45118, 1730, 1696}});
@@ -464,6 +481,8 @@ int main(int argc, char** argv) {
       options.sweep = true;
     else if (arg == "--quick")
       options.quick = true;
+    else if (arg == "--bars")
+      options.bars = options.all_rows = true;
     else if (arg == "--all-rows")
       options.all_rows = true;
     else if (arg == "--plain-launch")

@@ -210,9 +210,14 @@ struct Consumer {
     for (int m = 0; m < 4; ++m) ptx::pin_registers(out[m]);
   }
 
-  // Row sums over lanes and warps, then either the output or a partial result.
+  __device__ __forceinline__ PartSet part_set() const {
+    return {static_cast<int>(blockIdx.x), p.partials, p.counters};
+  }
+
+  // Row sums over lanes and warps, then the output, or this block's part of it.
   __device__ __forceinline__ void finish_segment(const Walker& walker, const Segment& segment,
                                                  const RowRange& rows, bool empty, int last_group) {
+    using Pieces = NarrowPieces<N>;
     float* reduce = floats(L::kWeights);  // [8 warps][N]; the last tile's weights are done with
     ptx::barrier_sync(kBarConsumers, kConsumerThreads);
     float totals[2 * kBlocks];
@@ -226,56 +231,81 @@ struct Consumer {
             totals[2 * b], totals[2 * b + 1]};
       }
     }
-    const int slot = partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks());
-    if (!segment.whole) {
-      float4* partial = p.partials + static_cast<int64_t>(slot) * (N * 128) + threadIdx.x;
-#pragma unroll
-      for (int m = 0; m < 4; ++m) {
-#pragma unroll
-        for (int b = 0; b < kBlocks; ++b) {
-          __stcg(partial + (m * kBlocks + b) * 256,
-                 float4{out[m][b * 4], out[m][b * 4 + 1], out[m][b * 4 + 2], out[m][b * 4 + 3]});
-        }
-      }
-    }
     ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-    float* inverse = floats(L::kRescale);
-    if (threadIdx.x < N) {
-      float total = 0.f;
-#pragma unroll
-      for (int w = 0; w < 8; ++w) total += reduce[w * N + threadIdx.x];
-      const float maximum =
-          empty ? kNegativeInfinity : floats(L::kMaximum)[last_group * N + threadIdx.x];
-      if (!segment.whole) {
-        __stcg(p.weights + slot * N + threadIdx.x, float2{maximum, total});
-      } else {
-        inverse[threadIdx.x] = total > 0.f ? 1.f / total : 0.f;
-        if (p.lse != nullptr) write_lse(p, rows, threadIdx.x, maximum, total);
-      }
-    }
-    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-    if (!segment.whole) {
-      // Releases the stores of all consumer threads: the barrier ordered them before this.
-      if (threadIdx.x == 0) ptx::add_release(p.counters + segment.request, 1);
-      return;
-    }
+    float log_sum[2 * kBlocks];
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-      const float2 factor = *reinterpret_cast<const float2*>(inverse + b * 8 + 2 * (lane % 4));
+      const int column = b * 8 + 2 * (lane % 4);
+      float2 total{0.f, 0.f};
+#pragma unroll
+      for (int w = 0; w < 8; ++w) {
+        const float2 part = *reinterpret_cast<const float2*>(reduce + w * N + column);
+        total = {total.x + part.x, total.y + part.y};
+      }
+      const float2 maximum =
+          *reinterpret_cast<const float2*>(floats(L::kMaximum) + last_group * N + column);
+      const bool none_x = empty || !(total.x > 0.f), none_y = empty || !(total.y > 0.f);
+      const float inverse_x = none_x ? 0.f : __fdividef(1.f, total.x);
+      const float inverse_y = none_y ? 0.f : __fdividef(1.f, total.y);
+      log_sum[2 * b] = none_x ? kNegativeInfinity : maximum.x + __log2f(total.x);
+      log_sum[2 * b + 1] = none_y ? kNegativeInfinity : maximum.y + __log2f(total.y);
 #pragma unroll
       for (int m = 0; m < 4; ++m) {
-        write_output(p, rows, b, 256 * group + 64 * m + 16 * warp,
-                     {out[m][b * 4] * factor.x, out[m][b * 4 + 1] * factor.y,
-                      out[m][b * 4 + 2] * factor.x, out[m][b * 4 + 3] * factor.y});
+        out[m][b * 4] *= inverse_x;
+        out[m][b * 4 + 1] *= inverse_y;
+        out[m][b * 4 + 2] *= inverse_x;
+        out[m][b * 4 + 3] *= inverse_y;
       }
     }
+    const int slot = partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks);
+    PartialPiece* to = part_set().template piece<Pieces>(slot, group * 4 + warp);
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const int row = b * 8 + lane / 4;
+      __nv_bfloat16* output = p.output + static_cast<int64_t>(rows.first + row) * kLatent +
+                              256 * group + 16 * warp + 2 * (lane % 4);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint32_t pairs[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* o = &out[half * 2 + i / 2][b * 4 + i % 2 * 2];
+          pairs[i] = ptx::transpose_matrix(segment.whole ? ptx::pack_bf16(o[0], o[1])
+                                                         : ptx::pack_half(o[0], o[1]));
+        }
+        if (!segment.whole) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            __stcg(&to[(b * 2 + half) * 8].pairs[i * 32 + lane], pairs[i]);
+        } else if (row < rows.count) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            *reinterpret_cast<uint32_t*>(output + half * 128 + Pieces::pair_dim(i)) = pairs[i];
+          }
+        }
+        // Lanes 0-3 know the sums of two rows each.
+        if (!segment.whole && lane < 4) {
+          __stcg(reinterpret_cast<float2*>(to[(b * 2 + half) * 8].log_sum) + lane,
+                 float2{log_sum[2 * b], log_sum[2 * b + 1]});
+        }
+      }
+      if (segment.whole && p.lse != nullptr && group == 0 && warp == 0 && lane < 4) {
+        write_lse(p, rows, b * 8 + 2 * lane, log_sum[2 * b]);
+        write_lse(p, rows, b * 8 + 2 * lane + 1, log_sum[2 * b + 1]);
+      }
+    }
+    if (segment.whole) return;
+    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+    // Releases the stores of all consumer threads: the barrier ordered them before this.
+    if (threadIdx.x == 0) ptx::add_release(p.counters + segment.request, 1);
   }
 
   __device__ __forceinline__ void run() {
-    Walker walker(p);
+    Walker walker(p, blockIdx.x, gridDim.x);
     Segment segment;
     SharedRequest* requests = reinterpret_cast<SharedRequest*>(smem + L::kShared);
     int* request_count = reinterpret_cast<int*>(smem + L::kSharedCount);
+    if (threadIdx.x == 0) *request_count = 0;
     int tile = 0;
     for (int i = 0; walker.next(p, &segment); ++i) {
       const int query_stage = i % L::kQueryStages;
@@ -322,10 +352,13 @@ struct Consumer {
       }
       finish_segment(walker, segment, rows, empty, (tile & 1) ^ 1);
     }
-    float4* scratch = reinterpret_cast<float4*>(smem);  // all tiles are consumed by now
+    if (walker.unit_end == 0) return;
     const int merges = *request_count;
+#pragma unroll 1
     for (int i = 0; i < merges; ++i) {
-      merge_request<N>(p, walker, requests[i], scratch);
+      // All tiles are consumed by now: their memory is free.
+      merge_request<NarrowPieces<N>, 17>(p, part_set(), walker.total, walker.blocks, requests[i],
+                                         RowRange(p, requests[i].request), group * 4 + warp, smem);
     }
   }
 };

@@ -7,11 +7,11 @@
 
 #include "kernels/cuda/sm90/mla_decode.h"
 #include "kernels/cuda/sm90/mla_decode_kernel.cuh"
+#include "kernels/cuda/sm90/mla_wide_kernel.cuh"
 
 namespace foresail::cuda {
 namespace {
 
-constexpr int kMaxRowsPerBlock = 64;
 constexpr size_t kAlignment = 256;
 
 size_t align_up(size_t bytes) {
@@ -23,13 +23,16 @@ struct RowCut {
   int row_blocks;
   int rows_per_block;
   int columns;  // N of the instance
+  bool paired;  // a piece is two blocks' work, half of the rows each
 };
 
 RowCut cut_rows(int rows) {
   RowCut cut;
-  cut.row_blocks = (rows + kMaxRowsPerBlock - 1) / kMaxRowsPerBlock;
+  cut.paired = rows > mla::kWideRows;
+  const int most = cut.paired ? 2 * mla::kWideRows : mla::kWideRows;
+  cut.row_blocks = (rows + most - 1) / most;
   cut.rows_per_block = (rows + cut.row_blocks - 1) / cut.row_blocks;
-  for (int columns : {8, 16, 32, 48, 64}) {
+  for (int columns : {8, 16, 32, mla::kWideRows}) {
     cut.columns = columns;
     if (columns >= cut.rows_per_block) break;
   }
@@ -89,7 +92,6 @@ bool encode_rows(CUtensorMap* map, const void* base, uint64_t row_count, uint32_
 
 struct Workspace {
   size_t counters;  // byte offsets
-  size_t weights;
   size_t partials;
   size_t total;
 };
@@ -98,46 +100,56 @@ Workspace workspace_layout(const MlaDecodeParams& params, int blocks) {
   const RowCut cut = cut_rows(params.q_len * params.num_heads);
   Workspace layout;
   layout.counters = 0;
-  layout.weights = align_up(sizeof(int) * static_cast<size_t>(params.batch) * cut.row_blocks);
-  layout.partials =
-      layout.weights + align_up(sizeof(float2) * 2 * static_cast<size_t>(blocks) * cut.columns);
-  layout.total = layout.partials +
-                 sizeof(float) * 2 * static_cast<size_t>(blocks) * cut.columns * kMlaLatentDim;
+  const size_t pieces = cut.columns / 8 * 16;
+  const size_t counters = static_cast<size_t>(params.batch) * cut.row_blocks * (cut.paired ? 2 : 1);
+  layout.partials = align_up(sizeof(int) * counters);
+  layout.total = layout.partials + sizeof(mla::PartialPiece) * pieces * 2 * blocks;
   return layout;
 }
 
-template <int N>
+template <auto kKernel, int kThreads, int kBytes, int kCluster = 1>
 MlaDecodeStatus launch(cudaStream_t stream, const CUtensorMap& query_map,
                        const CUtensorMap& page_map, const CUtensorMap& small_map,
                        const mla::KernelParams& params, int blocks, MlaLaunch how) {
-  const auto kernel = mla::mla_decode_kernel<N>;
-  constexpr int kBytes = mla::Layout<N>::kTotal;
   static std::atomic<bool> prepared{false};
   if (!prepared.load(std::memory_order_acquire)) {
-    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes) !=
+    if (cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes) !=
         cudaSuccess) {
       return MlaDecodeStatus::kLaunchFailed;
     }
     prepared.store(true, std::memory_order_release);
   }
-  cudaLaunchAttribute attribute{};
+  cudaLaunchAttribute attributes[2]{};
+  int count = 0;
   if (how == MlaLaunch::kCooperative) {
-    attribute.id = cudaLaunchAttributeCooperative;
-    attribute.val.cooperative = 1;
-  } else {
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+    attributes[count].id = cudaLaunchAttributeCooperative;
+    attributes[count++].val.cooperative = 1;
+  } else if (how == MlaLaunch::kOverlapped) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (kCluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {kCluster, 1, 1};
   }
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(mla::kThreads);
+  config.gridDim = dim3(blocks * kCluster);
+  config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = kBytes;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = how == MlaLaunch::kPlain ? 0 : 1;
-  return cudaLaunchKernelEx(&config, kernel, query_map, page_map, small_map, params) == cudaSuccess
+  config.attrs = attributes;
+  config.numAttrs = count;
+  return cudaLaunchKernelEx(&config, kKernel, query_map, page_map, small_map, params) == cudaSuccess
              ? MlaDecodeStatus::kOk
              : MlaDecodeStatus::kLaunchFailed;
+}
+
+template <int N>
+MlaDecodeStatus launch_narrow(cudaStream_t stream, const CUtensorMap& query_map,
+                              const CUtensorMap& page_map, const CUtensorMap& small_map,
+                              const mla::KernelParams& params, int blocks, MlaLaunch how) {
+  return launch<mla::mla_decode_kernel<N>, mla::kThreads, mla::Layout<N>::kTotal>(
+      stream, query_map, page_map, small_map, params, blocks, how);
 }
 
 int floor_log2(int value) {
@@ -181,18 +193,19 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   const DeviceFacts facts = device_facts();
   if (!facts.is_sm90 || encode_function() == nullptr) return MlaDecodeStatus::kNoDevice;
   const int most = p.max_blocks > 0 ? std::min(p.max_blocks, facts.sm_count) : facts.sm_count;
-  const int blocks = balanced_blocks(p.batch * cut_rows(p.q_len * p.num_heads).row_blocks, most);
   const Workspace layout = workspace_layout(p, facts.sm_count);
   if (p.workspace_bytes < layout.total) return MlaDecodeStatus::kSmallWorkspace;
 
   const int rows = p.q_len * p.num_heads;
   const RowCut cut = cut_rows(rows);
+  const int blocks =
+      balanced_blocks(p.batch * cut.row_blocks, cut.paired ? std::max(most / 2, 1) : most);
+  const int page_box = std::min(p.page_size, cut.paired ? mla::kTile / 2 : mla::kTile);
   const int pool_rows = p.num_pages * p.page_size;
   CUtensorMap query_map, page_map, small_map;
   if (!encode_rows(&query_map, p.query, static_cast<uint64_t>(p.batch) * rows, cut.columns,
                    CU_TENSOR_MAP_L2_PROMOTION_NONE) ||
-      !encode_rows(&page_map, p.cache, pool_rows, std::min(p.page_size, mla::kTile),
-                   CU_TENSOR_MAP_L2_PROMOTION_L2_128B) ||
+      !encode_rows(&page_map, p.cache, pool_rows, page_box, CU_TENSOR_MAP_L2_PROMOTION_L2_128B) ||
       !encode_rows(&small_map, p.cache, pool_rows, mla::kSmallBox,
                    CU_TENSOR_MAP_L2_PROMOTION_L2_128B)) {
     return MlaDecodeStatus::kBadShape;
@@ -206,8 +219,7 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.output = static_cast<__nv_bfloat16*>(p.output);
   k.lse = p.lse;
   k.counters = reinterpret_cast<int*>(workspace + layout.counters);
-  k.partials = reinterpret_cast<float4*>(workspace + layout.partials);
-  k.weights = reinterpret_cast<float2*>(workspace + layout.weights);
+  k.partials = reinterpret_cast<mla::PartialPiece*>(workspace + layout.partials);
   k.kv_end_add = p.kv_end_add;
   k.batch = p.batch;
   k.q_len = p.q_len;
@@ -222,15 +234,18 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.scale_log2 = p.softmax_scale * 1.4426950408889634f;
   switch (cut.columns) {
     case 8:
-      return launch<8>(stream, query_map, page_map, small_map, k, blocks, p.launch);
+      return launch_narrow<8>(stream, query_map, page_map, small_map, k, blocks, p.launch);
     case 16:
-      return launch<16>(stream, query_map, page_map, small_map, k, blocks, p.launch);
+      return launch_narrow<16>(stream, query_map, page_map, small_map, k, blocks, p.launch);
     case 32:
-      return launch<32>(stream, query_map, page_map, small_map, k, blocks, p.launch);
-    case 48:
-      return launch<48>(stream, query_map, page_map, small_map, k, blocks, p.launch);
+      return launch_narrow<32>(stream, query_map, page_map, small_map, k, blocks, p.launch);
     default:
-      return launch<64>(stream, query_map, page_map, small_map, k, blocks, p.launch);
+      if (cut.paired) {
+        return launch<mla::mla_decode_wide_kernel<true>, mla::kWideThreads, mla::WideLayout::kTotal,
+                      2>(stream, query_map, page_map, small_map, k, blocks, p.launch);
+      }
+      return launch<mla::mla_decode_wide_kernel<false>, mla::kWideThreads, mla::WideLayout::kTotal>(
+          stream, query_map, page_map, small_map, k, blocks, p.launch);
   }
 }
 

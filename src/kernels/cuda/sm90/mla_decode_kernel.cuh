@@ -20,31 +20,39 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(1024) uint8_t smem[];
   const uint32_t shared = ptx::shared_address(smem);
   const int warp = threadIdx.x / 32;
-  if (warp == 8 && (threadIdx.x & 31) == 0) {
-    if ((shared & 1023) != 0) __trap();  // the swizzle is a function of the address
-    ptx::prefetch_tensor_map(&query_map);
-    ptx::prefetch_tensor_map(&page_map);
-    ptx::prefetch_tensor_map(&small_map);
-    for (int i = 0; i < kStages * kParts; ++i) ptx::mbarrier_init(shared + L::kFull + i * 8, 1);
-    for (int i = 0; i < kStages; ++i) ptx::mbarrier_init(shared + L::kEmpty + i * 8, 8);
-    for (int i = 0; i < L::kQueryStages; ++i) {
-      ptx::mbarrier_init(shared + L::kQueryFull + i * 8, 1);
-      ptx::mbarrier_init(shared + L::kQueryEmpty + i * 8, 8);
-    }
-    ptx::fence_mbarrier_init();
-    *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
-  }
-  ptx::launch_dependents();
-  ptx::wait_for_predecessor();
-  // Its miss overlaps the set-up of the barriers.
-  if (threadIdx.x < params.batch) ptx::prefetch_l2(params.kv_end + threadIdx.x);
-  __syncthreads();
   if (warp >= 8) {
+    // The key warp sets the barriers up and starts to copy; nothing makes it wait for the others.
+    if (warp == 8 && (threadIdx.x & 31) == 0) {
+      if ((shared & 1023) != 0) __trap();  // the swizzle is a function of the address
+      ptx::prefetch_tensor_map(&page_map);
+      ptx::prefetch_tensor_map(&small_map);
+      for (int i = 0; i < kStages * kParts; ++i) ptx::mbarrier_init(shared + L::kFull + i * 8, 1);
+      for (int i = 0; i < kStages; ++i) ptx::mbarrier_init(shared + L::kEmpty + i * 8, 8);
+      ptx::fence_mbarrier_init();
+    }
+    if (warp == 9 && (threadIdx.x & 31) == 0) {
+      ptx::prefetch_tensor_map(&query_map);
+      for (int i = 0; i < L::kQueryStages; ++i) {
+        ptx::mbarrier_init(shared + L::kQueryFull + i * 8, 1);
+        ptx::mbarrier_init(shared + L::kQueryEmpty + i * 8, 8);
+      }
+      ptx::fence_mbarrier_init();
+    }
+    __syncwarp();
+    ptx::barrier_arrive(kBarSetUp, kThreads);
+    ptx::launch_dependents();
+    ptx::wait_for_predecessor();
     ptx::register_decrease<L::kProducerRegisters>();
     if (warp == 8) produce_keys<N>(params, &page_map, &small_map, shared);
-    if (warp == 9) produce_queries<N>(params, &query_map, shared);
+    if (warp == 9) {
+      produce_queries<L, N>(params, &query_map, shared, Walker(params, blockIdx.x, gridDim.x), 0);
+    }
+    if (warp == 10) prefetch_tables(params);
   } else {
+    ptx::launch_dependents();
+    ptx::wait_for_predecessor();
     ptx::register_increase<L::kConsumerRegisters>();
+    ptx::barrier_sync(kBarSetUp, kThreads);
     Consumer<N> consumer{params,   smem,     shared,
                          warp / 4, warp & 3, static_cast<int>(threadIdx.x & 31)};
     consumer.run();

@@ -22,7 +22,23 @@ inline constexpr int kSmallBox = 16;  // rows of the small tensor box
 inline constexpr float kNegativeInfinity = -__builtin_huge_valf();
 
 // Named barriers. 0 is __syncthreads.
-enum : int { kBarWarpgroup = 1, kBarWeightsReady = 3, kBarWeightsFree = 4, kBarConsumers = 5 };
+enum : int {
+  kBarWarpgroup = 1,
+  kBarWeightsReady = 3,
+  kBarWeightsFree = 4,
+  kBarConsumers = 5,
+  kBarSetUp = 6,
+  kBarTotals = 7,
+  kBarTask = 8
+};
+
+// A part of a shared request's output, one warp's: 8 rows x 32 latent dims, 8 values of row lane /
+// 4 a lane, and for each row the base-2 logarithm of its sum of weights (-infinity: no key). Values
+// are normalised, so float16 is enough.
+struct alignas(32) PartialPiece {
+  uint32_t pairs[4 * 32];  // order: Pieces::load
+  float log_sum[8];
+};
 
 struct KernelParams {
   const int32_t* block_table;
@@ -30,9 +46,8 @@ struct KernelParams {
   const int32_t* kv_end;
   __nv_bfloat16* output;
   float* lse;
-  int* counters;     // [batch * row_blocks] arrivals of a shared request, zero between calls
-  float4* partials;  // [2 * blocks, N * 128] accumulators in fragment order
-  float2* weights;   // [2 * blocks, N] running maximum (log2 units) and sum
+  int* counters;           // [batch * row_blocks] arrivals at a shared request, zero between calls
+  PartialPiece* partials;  // [2 * blocks, pieces]
   int kv_end_add;
   int batch;
   int q_len;

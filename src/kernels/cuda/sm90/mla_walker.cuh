@@ -14,7 +14,7 @@ struct Segment {
   int key_len;
   int key_begin;
   int key_end;
-  bool whole;
+  bool whole;  // the request is this block's alone
 };
 
 // A request that several blocks work on, as its merge needs it.
@@ -59,49 +59,72 @@ struct RowRange {
 struct Walker {
   int unit_log2;
   int total;
+  int blocks;
   int unit;
   int unit_end;
   int request;
   int first_unit;
 
-  __device__ __forceinline__ explicit Walker(const KernelParams& p) {
+  // Share `block` of at most `most`.
+  __device__ __forceinline__ Walker(const KernelParams& p, int block, int most) {
     const int lane = threadIdx.x & 31;
     const int requests = p.batch * p.row_blocks;
     unit_log2 = p.unit_log2;
+    request = 0;
+    first_unit = 0;
+    if (requests <= 32) {
+      const int own = lane < requests ? unit_count(key_len_of(p, lane), unit_log2) : 0;
+      if (requests == 1) {
+        total = __shfl_sync(~0u, own, 0);
+        take_share(block, most);
+        return;
+      }
+      const int inclusive = prefix_sum(own);
+      total = __shfl_sync(~0u, inclusive, 31);
+      take_share(block, most);
+      find_first(0, 0, own, inclusive);
+      return;
+    }
     total = 0;
     for (int i = lane; i < requests; i += 32) total += unit_count(key_len_of(p, i), unit_log2);
     total = __reduce_add_sync(~0u, total);
-    const int blocks = blocks_used(total, gridDim.x);
-    const int block = blockIdx.x;
-    unit = block < blocks ? cut_begin(block, total, blocks) : 0;
-    unit_end = block < blocks ? cut_begin(block + 1, total, blocks) : 0;
-    request = 0;
-    first_unit = 0;
-    if (unit == 0) return;
+    take_share(block, most);
     // Prefix sums over 32 requests at a time until one of them holds this block's first unit.
     int before = 0;
     for (int base = 0; base < requests; base += 32) {
       const int i = base + lane;
       const int own = i < requests ? unit_count(key_len_of(p, i), unit_log2) : 0;
-      int inclusive = own;
-#pragma unroll
-      for (int step = 1; step < 32; step *= 2) {
-        const int other = __shfl_up_sync(~0u, inclusive, step);
-        if (lane >= step) inclusive += other;
-      }
-      const unsigned holds = __ballot_sync(~0u, before + inclusive > unit);
-      if (holds != 0) {
-        const int source = __ffs(holds) - 1;
-        request = base + source;
-        first_unit = before + __shfl_sync(~0u, inclusive - own, source);
-        return;
-      }
+      const int inclusive = prefix_sum(own);
+      if (find_first(base, before, own, inclusive)) return;
       before += __shfl_sync(~0u, inclusive, 31);
     }
   }
 
-  __device__ __forceinline__ int blocks() const {
-    return blocks_used(total, gridDim.x);
+  __device__ __forceinline__ void take_share(int block, int most) {
+    blocks = blocks_used(total, most);
+    unit = block < blocks ? cut_begin(block, total, blocks) : 0;
+    unit_end = block < blocks ? cut_begin(block + 1, total, blocks) : 0;
+  }
+
+  static __device__ __forceinline__ int prefix_sum(int own) {
+    const int lane = threadIdx.x & 31;
+    int inclusive = own;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(~0u, inclusive, step);
+      if (lane >= step) inclusive += other;
+    }
+    return inclusive;
+  }
+
+  // Lane i holds request base + i; before: units of the requests before base.
+  __device__ __forceinline__ bool find_first(int base, int before, int own, int inclusive) {
+    const unsigned holds = __ballot_sync(~0u, before + inclusive > unit);
+    if (holds == 0) return false;
+    const int source = __ffs(holds) - 1;
+    request = base + source;
+    first_unit = before + __shfl_sync(~0u, inclusive - own, source);
+    return true;
   }
 
   __device__ __forceinline__ bool next(const KernelParams& p, Segment* segment) {

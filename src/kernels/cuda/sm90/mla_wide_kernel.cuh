@@ -1,0 +1,559 @@
+// The MLA decode kernel for more than 32 query rows; mla_decode.cu launches it.
+//
+// Query rows are the M side of both products ("classic"), padded to 64:
+//   S[64, 64 keys]   = Q[64, 576] * K^T          one warpgroup, which also weighs
+//   O[64, 512]      += P[64, 64] * V[64, 512]    two warpgroups, 256 latent dims each
+// The score warpgroup runs a tile ahead of the value warpgroups, so that the softmax of one tile
+// hides behind the values of the one before. Weights pass through shared memory as packed
+// fragments: thread i of a value warpgroup needs exactly what thread i of the score warpgroup
+// holds.
+#pragma once
+
+#include "kernels/cuda/sm90/mla_merge.cuh"
+#include "kernels/cuda/sm90/mla_producers.cuh"
+#include "kernels/cuda/sm90/wgmma.h"
+
+namespace foresail::cuda::mla {
+
+inline constexpr int kWideRows = 64;
+inline constexpr int kWideThreads = 512;  // copying, scoring, and two value warpgroups
+
+// A tile lands, and is freed, in three parts: rotated dims, latent dims 0-255, latent dims 256-511.
+struct WideLayout {
+  static constexpr int kCopyRegisters = 40;
+  static constexpr int kScoreRegisters = 120;
+  static constexpr int kValueRegisters = 176;
+  static_assert(kCopyRegisters + kScoreRegisters + 2 * kValueRegisters == 4 * 128);
+  static constexpr int kQueryBytes = kChunks * kWideRows * 128;
+  static constexpr int kQuery = kStages * kStageBytes;
+  static constexpr int kWeights = kQuery + kQueryBytes;  // [4 steps of 16 keys][128 threads] uint4
+  static constexpr int kRescale = kWeights + kWideRows * 128;      // [128 threads] float2
+  static constexpr int kTotals = kRescale + 128 * 8;               // [2][2][64]: inverse, log_sum
+  static constexpr int kHidden = kTotals + 2 * 2 * kWideRows * 4;  // [64] int
+  static constexpr int kTasks = kHidden + kWideRows * 4;           // WideTask [2]
+  static constexpr int kShared = kTasks + 64;                      // SharedRequest [2]
+  static constexpr int kSharedCount = kShared + 2 * 16;            // int: how many of them
+  static constexpr int kFull = kSharedCount + 16;                  // [kStages][kParts]
+  static constexpr int kEmpty = kFull + kStages * kParts * 8;      // the same
+  static constexpr int kQueryFull = kEmpty + kStages * kParts * 8;
+  static constexpr int kQueryEmpty = kQueryFull + 8;
+  static constexpr int kWeightsFull = kQueryEmpty + 8;
+  static constexpr int kWeightsEmpty = kWeightsFull + 8;
+  static constexpr int kTotal = kWeightsEmpty + 8;
+  static_assert(kTotal <= 227 * 1024);
+  static constexpr int kQueryStages = 1;
+};
+
+// A segment as the score warpgroup tells the value warpgroups of it: they have no registers to
+// spare for a walk of their own.
+struct WideTask {
+  int tiles;  // -1: no segment any more
+  int request;
+  int first_unit;
+  int units;
+  int total;   // of the walker
+  int blocks;  // the same
+  bool whole;
+};
+
+// Piece ((step * 2 + row half) * 4 + warp), step of 32 along the latent dims: 8 of a warp's 16
+// rows.
+struct WidePieces {
+  static constexpr int kCount = 128;
+  static __device__ __forceinline__ int first_row(int piece) {
+    return piece % 4 * 16 + piece / 4 % 2 * 8;
+  }
+  static __device__ __forceinline__ int first_dim(int piece) { return piece / 8 * 32; }
+  static __device__ __forceinline__ int pair_dim(int i) { return i * 8; }
+  // Pairs lie [32 lanes][4].
+  static constexpr bool kSplits = false;
+  template <int kPairs>
+  static __device__ __forceinline__ void load(const PartialPiece* from, int,
+                                              LanePart<kPairs>* part) {
+    static_assert(kPairs == 4);
+    const int lane = threadIdx.x & 31;
+    const uint4 pairs = __ldcg(reinterpret_cast<const uint4*>(from->pairs) + lane);
+    part->pairs[0] = pairs.x;
+    part->pairs[1] = pairs.y;
+    part->pairs[2] = pairs.z;
+    part->pairs[3] = pairs.w;
+    part->log_sum = __ldcg(&from->log_sum[lane / 4]);
+  }
+};
+
+// Two blocks that share the key tiles (a cluster) see to the halves of a request's rows: each
+// copies half of every tile into both. Such a pair is one share of the schedule.
+template <bool kPaired>
+struct WideShare {
+  static constexpr int kBlocks = kPaired ? 2 : 1;
+
+  static __device__ __forceinline__ int rank() {
+    return kPaired ? static_cast<int>(ptx::cluster_rank()) : 0;
+  }
+  static __device__ __forceinline__ Walker walker(const KernelParams& p) {
+    return Walker(p, blockIdx.x / kBlocks, gridDim.x / kBlocks);
+  }
+  static __device__ __forceinline__ int skipped_rows(const KernelParams& p) {
+    return kPaired ? rank() * ((p.rows_per_block + 1) / 2) : 0;
+  }
+  // This block's rows of a request; last_query is of the pair, whose keys it sees.
+  static __device__ __forceinline__ RowRange rows(const KernelParams& p, int request) {
+    RowRange range(p, request);
+    if (kPaired) {
+      const int skipped = skipped_rows(p);
+      range.first += skipped;
+      range.in_request += skipped;
+      range.count = max(min(range.count - skipped, (p.rows_per_block + 1) / 2), 0);
+    }
+    return range;
+  }
+  static __device__ __forceinline__ PartSet part_set(const KernelParams& p) {
+    return {static_cast<int>(blockIdx.x) / kBlocks,
+            p.partials + static_cast<int64_t>(rank()) * gridDim.x * WidePieces::kCount,
+            p.counters + rank() * p.batch * p.row_blocks};
+  }
+  // Called by one warp: says to every block that copies into this one's tiles that it may.
+  static __device__ __forceinline__ void free_parts(uint32_t first_barrier, int count) {
+    const int lane = threadIdx.x & 31;
+    if (lane >= count * kBlocks) return;
+    const uint32_t barrier = first_barrier + lane % count * 8;
+    if (kPaired) {
+      ptx::mbarrier_arrive_at(barrier, lane / count);
+    } else {
+      ptx::mbarrier_arrive(barrier);
+    }
+  }
+};
+
+template <bool kPaired>
+__device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
+                                                  const CUtensorMap* page_map,
+                                                  const CUtensorMap* small_map, uint32_t shared) {
+  using L = WideLayout;
+  const int lane = threadIdx.x & 31;
+  const uint64_t policy = ptx::evict_first_policy();
+  Walker walker = WideShare<kPaired>::walker(p);
+  Segment segment;
+  const int big_box = min(1 << p.page_log2, kTile / WideShare<kPaired>::kBlocks);
+  const int rank = WideShare<kPaired>::rank();
+  int tile = 0;
+  while (walker.next(p, &segment)) {
+    const int real = p.row_blocks == 1 ? segment.request : segment.request / p.row_blocks;
+    const int slot = p.slots != nullptr ? __ldg(p.slots + real) : real;
+    const int32_t* table = p.block_table + static_cast<int64_t>(slot) * p.max_pages;
+    for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
+      const int stage = tile % kStages;
+      const int count = min(kTile, segment.key_end - key);
+      const bool big = count == kTile && key % big_box == 0;
+      const int box = big ? big_box : kSmallBox;
+      const int boxes = kTile / box;  // 1, 2 or 4
+      const int first_box = kPaired ? rank * boxes / 2 : 0;
+      const int end_box = kPaired ? first_box + boxes / 2 : boxes;
+      int row = p.pool_rows;  // lane b finds the pool row of box b
+      if (lane < boxes && lane * box < count) {
+        const int position = key + lane * box;
+        row = (__ldg(table + (position >> p.page_log2)) << p.page_log2) +
+              (position & ((1 << p.page_log2) - 1));
+      }
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        const int first = part == 0 ? kLatentChunks : (part - 1) * 4;  // chunk
+        const int chunks = part == 0 ? 1 : 4;
+        const uint32_t full = shared + L::kFull + (stage * kParts + part) * 8;
+        ptx::mbarrier_wait(shared + L::kEmpty + (stage * kParts + part) * 8,
+                           ((tile / kStages) & 1) ^ 1);
+        if (lane == 0) ptx::mbarrier_arrive_expect(full, chunks * kChunkBytes);
+        __syncwarp();
+        for (int b = first_box; b < end_box; ++b) {
+          const int box_row = __shfl_sync(~0u, row, b);
+          if (lane < chunks) {
+            const int chunk = first + lane;
+            const uint32_t to = shared + stage * kStageBytes + chunk * kChunkBytes + b * box * 128;
+            const CUtensorMap* map = big ? page_map : small_map;
+            if (kPaired) {
+              ptx::tma_load_2d_multicast(to, map, chunk * 64, box_row, full, 3, policy);
+            } else {
+              ptx::tma_load_2d(to, map, chunk * 64, box_row, full, policy);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// The score warpgroup: S, softmax, and the sums of a segment.
+template <bool kPaired>
+struct WideScorer {
+  using Share = WideShare<kPaired>;
+  using L = WideLayout;
+  const KernelParams& p;
+  uint8_t* smem;
+  uint32_t shared;
+  int thread, warp, lane;  // within the warpgroup
+  float s[32];             // row lane / 4 at i % 4 < 2, row lane / 4 + 8 at the others
+  float maximum[2], sum[2];
+
+  __device__ __forceinline__ void score_tile(int tile) {
+    const int stage = tile % kStages;
+    const uint64_t keys = ptx::operand_descriptor(shared + stage * kStageBytes);
+    const uint64_t queries = ptx::operand_descriptor(shared + L::kQuery);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      ptx::mbarrier_wait(shared + L::kFull + (stage * kParts + part) * 8, (tile / kStages) & 1);
+      const int first = part == 0 ? kLatentChunks : (part - 1) * 4;
+      const int chunks = part == 0 ? 1 : 4;
+#pragma unroll
+      for (int i = 0; i < chunks * 4; ++i) {
+        const int offset = ((first + i / 4) * kChunkBytes + (i % 4) * 32) / 16;
+        ptx::Wgmma<64, 0>::run(s, queries + offset, keys + offset, part + i > 0);
+      }
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+    ptx::pin_registers(s);
+  }
+
+  // Weights of a tile from its scores; first: of the segment.
+  __device__ __forceinline__ float2 weigh_tile(const Segment& segment, int key, int last_query,
+                                               bool first) {
+    const int count = min(kTile, segment.key_end - key);
+    if (key + kTile > segment.key_len - last_query || count < kTile) {
+      const int* hidden = reinterpret_cast<const int*>(smem + L::kHidden) + warp * 16 + lane / 4;
+      const int limit[2] = {min(segment.key_end, segment.key_len - hidden[0]),
+                            min(segment.key_end, segment.key_len - hidden[8])};
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        const int at = key + i / 4 * 8 + 2 * (lane % 4) + i % 2;
+        if (at >= limit[i % 4 / 2]) s[i] = kNegativeInfinity;
+      }
+    }
+    float raised[2] = {s[0], s[2]};
+#pragma unroll
+    for (int i = 1; i < 32; ++i) {
+      if (i != 2) raised[i % 4 / 2] = fmaxf(raised[i % 4 / 2], s[i]);
+    }
+#pragma unroll
+    for (int step = 1; step <= 2; step *= 2) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        raised[r] = fmaxf(raised[r], __shfl_xor_sync(~0u, raised[r], step));
+      }
+    }
+    float factor[2], offset[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float old = first ? kNegativeInfinity : maximum[r];
+      maximum[r] = fmaxf(old, raised[r] * p.scale_log2);
+      factor[r] = weight(old, maximum[r]);
+      offset[r] = maximum[r] == kNegativeInfinity ? 0.f : maximum[r];
+    }
+    float part[2] = {0.f, 0.f};
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      s[i] = ptx::exp2_approx(s[i] * p.scale_log2 - offset[i % 4 / 2]);
+      part[i % 4 / 2] += s[i];
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) sum[r] = (first ? 0.f : sum[r] * factor[r]) + part[r];
+    return {factor[0], factor[1]};
+  }
+
+  // Value rows past the end would multiply a zero weight, but may hold NaN. Their scores are
+  // masked, so it does not matter whether other warps still read them as keys.
+  __device__ __forceinline__ void clear_tail(int stage, int count) {
+    if (count >= kTile) return;
+    const int pad = kTile - count;
+    for (int i = thread; i < pad * 8 * kLatentChunks; i += 128) {
+      const int chunk = i / (pad * 8);
+      const int rest = i - chunk * pad * 8;
+      *reinterpret_cast<uint4*>(smem + stage * kStageBytes + chunk * kChunkBytes + count * 128 +
+                                rest * 16) = uint4{0, 0, 0, 0};
+    }
+    ptx::fence_proxy_async();
+  }
+
+  __device__ __forceinline__ void run() {
+    Walker walker = Share::walker(p);
+    Segment segment;
+    WideTask* tasks = reinterpret_cast<WideTask*>(smem + L::kTasks);
+    int tile = 0;
+    int i = 0;
+    for (; walker.next(p, &segment); ++i) {
+      if (thread == 0) {
+        const int keys = max(segment.key_end - segment.key_begin, 0);
+        tasks[i & 1] = {(keys + kTile - 1) / kTile,
+                        segment.request,
+                        segment.first_unit,
+                        segment.units,
+                        walker.total,
+                        walker.blocks,
+                        segment.whole};
+      }
+      ptx::barrier_arrive(kBarTask, 384);
+      const RowRange rows = Share::rows(p, segment.request);
+      if (i == 0 || p.row_blocks > 1) {
+        ptx::barrier_sync(kBarWarpgroup, 128);  // all are done with the rows before
+        if (thread < kWideRows) {
+          const int query = p.q_len == 1 ? 0 : (rows.in_request + thread) / p.num_heads;
+          reinterpret_cast<int*>(smem + L::kHidden)[thread] =
+              rows.last_query - min(query, rows.last_query);
+        }
+        ptx::barrier_sync(kBarWarpgroup, 128);
+      }
+      maximum[0] = maximum[1] = kNegativeInfinity;
+      sum[0] = sum[1] = 0.f;
+      ptx::mbarrier_wait(shared + L::kQueryFull, i & 1);
+      for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
+        const int stage = tile % kStages;
+        score_tile(tile);
+        Share::free_parts(shared + L::kEmpty + stage * kParts * 8, kParts);
+        const float2 factor = weigh_tile(segment, key, rows.last_query, key == segment.key_begin);
+        ptx::mbarrier_wait(shared + L::kWeightsEmpty, (tile & 1) ^ 1);
+        uint4* weights = reinterpret_cast<uint4*>(smem + L::kWeights) + thread;
+#pragma unroll
+        for (int k = 0; k < kTile / 16; ++k) {
+          weights[k * 128] = {ptx::pack_bf16(s[8 * k], s[8 * k + 1]),
+                              ptx::pack_bf16(s[8 * k + 2], s[8 * k + 3]),
+                              ptx::pack_bf16(s[8 * k + 4], s[8 * k + 5]),
+                              ptx::pack_bf16(s[8 * k + 6], s[8 * k + 7])};
+        }
+        reinterpret_cast<float2*>(smem + L::kRescale)[thread] = factor;
+        clear_tail(stage, segment.key_end - key);
+        __syncwarp();
+        if (lane == 0) ptx::mbarrier_arrive(shared + L::kWeightsFull);
+      }
+      if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty);
+      float* totals = reinterpret_cast<float*>(smem + L::kTotals) + (i & 1) * 2 * kWideRows;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        float total = sum[r];
+        total += __shfl_xor_sync(~0u, total, 1);
+        total += __shfl_xor_sync(~0u, total, 2);
+        const int row = warp * 16 + lane / 4 + 8 * r;
+        if (lane % 4 == 0) {
+          totals[row] = total > 0.f ? __fdividef(1.f, total) : 0.f;
+          totals[kWideRows + row] = total > 0.f ? maximum[r] + __log2f(total) : kNegativeInfinity;
+        }
+      }
+      // Every other segment uses the same place: by then the readers have been here again.
+      ptx::barrier_sync(kBarTotals, 384);
+    }
+    if (thread == 0) {
+      tasks[i & 1].tiles = -1;
+      tasks[i & 1].total = walker.total;
+      tasks[i & 1].blocks = walker.blocks;
+    }
+    ptx::barrier_arrive(kBarTask, 384);
+  }
+};
+
+// One of the two value warpgroups: O, and the output.
+template <bool kPaired>
+struct WideAccumulator {
+  using Share = WideShare<kPaired>;
+  using L = WideLayout;
+  using Pieces = WidePieces;
+  const KernelParams& p;
+  uint8_t* smem;
+  uint32_t shared;
+  int group, thread, warp, lane;  // thread, warp: within the warpgroup
+  float out[2][64];               // 128 latent dims each
+
+  __device__ __forceinline__ void accumulate_tile(int tile) {
+    const int stage = tile % kStages;
+    ptx::mbarrier_wait(shared + L::kWeightsFull, tile & 1);
+    uint32_t weights[4][4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const uint4 packed = reinterpret_cast<const uint4*>(smem + L::kWeights)[k * 128 + thread];
+      weights[k][0] = packed.x;
+      weights[k][1] = packed.y;
+      weights[k][2] = packed.z;
+      weights[k][3] = packed.w;
+    }
+    const float2 factor = reinterpret_cast<const float2*>(smem + L::kRescale)[thread];
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(shared + L::kWeightsEmpty);
+    if (__any_sync(~0u, factor.x != 1.f || factor.y != 1.f)) {
+#pragma unroll
+      for (int i = 0; i < 128; ++i) out[i / 64][i % 64] *= i % 4 < 2 ? factor.x : factor.y;
+    }
+    const uint64_t values = ptx::wide_operand_descriptor(
+        shared + stage * kStageBytes + group * 4 * kChunkBytes, kChunkBytes);
+    ptx::pin_registers(out[0]);
+    ptx::pin_registers(out[1]);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        ptx::wgmma_values(out[half], weights[k], values + (half * 2 * kChunkBytes + k * 2048) / 16);
+      }
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+    ptx::pin_registers(out[0]);
+    ptx::pin_registers(out[1]);
+    Share::free_parts(shared + L::kEmpty + (stage * kParts + 1 + group) * 8, 1);
+  }
+
+  __device__ __forceinline__ void finish_segment(const WideTask& task, const float* totals) {
+    const RowRange rows = Share::rows(p, task.request);
+    const PartSet set = Share::part_set(p);
+    const int row = warp * 16 + lane / 4;
+    const float inverse[2] = {totals[row], totals[row + 8]};
+    const float log_sum[2] = {totals[kWideRows + row], totals[kWideRows + row + 8]};
+#pragma unroll
+    for (int i = 0; i < 128; ++i) out[i / 64][i % 64] *= inverse[i % 4 / 2];
+    if (task.whole) {
+      __nv_bfloat16* to = p.output + static_cast<int64_t>(rows.first + row) * kLatent +
+                          group * 256 + 2 * (lane % 4);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        if (row + 8 * r >= rows.count) break;
+#pragma unroll
+        for (int j = 0; j < 32; ++j) {
+          const float* o = &out[j / 16][j % 16 * 4 + 2 * r];
+          *reinterpret_cast<uint32_t*>(to + r * 8 * kLatent + j * 8) = ptx::pack_bf16(o[0], o[1]);
+        }
+        if (p.lse != nullptr && group == 0 && lane % 4 == 0) {
+          write_lse(p, rows, row + 8 * r, log_sum[r]);
+        }
+      }
+      return;
+    }
+    const int slot = partial_slot(set.block, task.first_unit, task.total, task.blocks);
+    PartialPiece* to = set.template piece<Pieces>(slot, group * 64 + warp);
+#pragma unroll
+    for (int step = 0; step < 8; ++step) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float* o = &out[step / 4][step % 4 * 16 + 2 * r];
+        __stcg(reinterpret_cast<uint4*>(to[(step * 2 + r) * 4].pairs) + lane,
+               uint4{ptx::pack_half(o[0], o[1]), ptx::pack_half(o[4], o[5]),
+                     ptx::pack_half(o[8], o[9]), ptx::pack_half(o[12], o[13])});
+        if (lane % 4 == 0) __stcg(&to[(step * 2 + r) * 4].log_sum[lane / 4], log_sum[r]);
+      }
+    }
+    if (group == 0 && thread == 0) {
+      int* count = reinterpret_cast<int*>(smem + L::kSharedCount);
+      SharedRequest* requests = reinterpret_cast<SharedRequest*>(smem + L::kShared);
+      requests[*count] = {task.request, task.first_unit, task.units};
+      ++*count;
+    }
+    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+    // Releases the stores of both warpgroups: the barrier ordered them before this.
+    if (group == 0 && thread == 0) ptx::add_release(set.counters + task.request, 1);
+  }
+
+  __device__ __forceinline__ void merge(int total, int blocks) {
+    const SharedRequest* requests = reinterpret_cast<const SharedRequest*>(smem + L::kShared);
+    const int merges = *reinterpret_cast<const int*>(smem + L::kSharedCount);
+#pragma unroll 1
+    for (int i = 0; i < merges; ++i) {
+      // All tiles are consumed by now: their memory is free.
+      merge_request<Pieces, 9>(p, Share::part_set(p), total, blocks, requests[i],
+                               Share::rows(p, requests[i].request), group * 4 + warp, smem);
+    }
+  }
+
+  __device__ __forceinline__ void run() {
+    int tile = 0;
+    for (int i = 0;; ++i) {
+      const WideTask* task = reinterpret_cast<const WideTask*>(smem + L::kTasks) + (i & 1);
+      ptx::barrier_sync(kBarTask, 384);
+      const int tiles = __shfl_sync(~0u, task->tiles, 0);  // known to be uniform
+      if (tiles < 0) {
+        merge(task->total, task->blocks);
+        return;
+      }
+#pragma unroll
+      for (int j = 0; j < 128; ++j) out[j / 64][j % 64] = 0.f;
+      for (int done = 0; done < tiles; ++done, ++tile) accumulate_tile(tile);
+      ptx::barrier_sync(kBarTotals, 384);
+      finish_segment(*task,
+                     reinterpret_cast<const float*>(smem + L::kTotals) + (i & 1) * 2 * kWideRows);
+    }
+  }
+};
+
+template <bool kPaired>
+__global__ void __launch_bounds__(kWideThreads, 1)
+    mla_decode_wide_kernel(const __grid_constant__ CUtensorMap query_map,
+                           const __grid_constant__ CUtensorMap page_map,
+                           const __grid_constant__ CUtensorMap small_map,
+                           const __grid_constant__ KernelParams params) {
+  using L = WideLayout;
+  extern __shared__ __align__(1024) uint8_t smem[];
+  const uint32_t shared = ptx::shared_address(smem);
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x & 31;
+  if (warp < 4) {
+    if (warp == 0 && lane == 0) {
+      if ((shared & 1023) != 0) __trap();  // the swizzle is a function of the address
+      ptx::prefetch_tensor_map(&page_map);
+      ptx::prefetch_tensor_map(&small_map);
+      for (int i = 0; i < kStages; ++i) {
+        for (int part = 0; part < kParts; ++part) {
+          ptx::mbarrier_init(shared + L::kFull + (i * kParts + part) * 8, 1);
+          // Warps that read the part: those that score, and but for the rotated dims one group.
+          ptx::mbarrier_init(shared + L::kEmpty + (i * kParts + part) * 8,
+                             (part == 0 ? 4 : 8) * WideShare<kPaired>::kBlocks);
+        }
+      }
+      *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
+      ptx::mbarrier_init(shared + L::kWeightsFull, 4);
+      ptx::mbarrier_init(shared + L::kWeightsEmpty, 8);
+      ptx::fence_mbarrier_init();
+    }
+    if (warp == 1 && lane == 0) {
+      ptx::prefetch_tensor_map(&query_map);
+      ptx::mbarrier_init(shared + L::kQueryFull, 1);
+      ptx::mbarrier_init(shared + L::kQueryEmpty, 4);
+      ptx::fence_mbarrier_init();
+    }
+    __syncwarp();
+    if (kPaired) {
+      ptx::cluster_sync();
+    } else {
+      ptx::barrier_arrive(kBarSetUp, kWideThreads);
+    }
+    ptx::launch_dependents();
+    ptx::wait_for_predecessor();
+    ptx::register_decrease<L::kCopyRegisters>();
+    if (warp == 0) wide_produce_keys<kPaired>(params, &page_map, &small_map, shared);
+    if (warp == 1) {
+      produce_queries<WideLayout, kWideRows>(params, &query_map, shared,
+                                             WideShare<kPaired>::walker(params),
+                                             WideShare<kPaired>::skipped_rows(params));
+    }
+    if (warp == 2) prefetch_tables(params);
+  } else if (warp < 8) {
+    if (kPaired) ptx::cluster_sync();
+    ptx::launch_dependents();
+    ptx::wait_for_predecessor();
+    ptx::register_decrease<L::kScoreRegisters>();
+    if (!kPaired) ptx::barrier_sync(kBarSetUp, kWideThreads);
+    WideScorer<kPaired> scorer{params,   smem, shared, static_cast<int>(threadIdx.x & 127),
+                               warp & 3, lane};
+    scorer.run();
+  } else {
+    if (kPaired) ptx::cluster_sync();
+    ptx::launch_dependents();
+    ptx::wait_for_predecessor();
+    ptx::register_increase<L::kValueRegisters>();
+    if (!kPaired) ptx::barrier_sync(kBarSetUp, kWideThreads);
+    WideAccumulator<kPaired> accumulator{
+        params, smem, shared, warp / 4 - 2, static_cast<int>(threadIdx.x & 127), warp & 3, lane};
+    accumulator.run();
+  }
+  // A block must not end while the other one copies into it or arrives at its barriers.
+  if (kPaired) {
+    __syncwarp();
+    ptx::cluster_sync();
+  }
+}
+
+}  // namespace foresail::cuda::mla
