@@ -74,17 +74,18 @@ def in_dtype(target, dtype):
 
 def write_text(args, target, tokens, device):
     """Continuations of training passages at several temperatures: what the heads will draft for."""
-    rows, done = [], 0
+    recipe = json.loads(Path(args.config).read_text())["heads"][args.head]["text"]
+    rows, n = [], recipe["rows"]
     g = torch.Generator().manual_seed(args.seed)
-    while done < args.batches:
-        starts = torch.randint(len(tokens["stream"]) - 64, (args.rows,), generator=g).to(device)
-        prompts = tokens["stream"][starts[:, None] + torch.arange(63, device=device)]
+    heats = torch.tensor(recipe["temperatures"], device=device).repeat(n // len(recipe["temperatures"]))
+    for i in range(recipe["batches"]):
+        prompt_len = recipe["prompt_tokens"][i % len(recipe["prompt_tokens"])]
+        starts = torch.randint(len(tokens["stream"]) - prompt_len, (n,), generator=g).to(device)
+        prompts = tokens["stream"][starts[:, None] + torch.arange(prompt_len - 1, device=device)]
         prompts = torch.cat((torch.full_like(prompts[:, :1], BOS), prompts), 1)
-        heat = torch.tensor([0.3, 0.5, 0.7, 0.9], device=device).repeat(args.rows // 4)
-        text = generate(target, prompts, args.length + 1 - 64, heat, args.seed + done)
+        text = generate(target, prompts, recipe["length"] + 1 - prompt_len, heats, args.seed + i)
         rows.append(text.to(torch.int16).cpu())
-        done += 1
-        print(f"batch {done}: {text.numel():,} tokens, {time.time() - args.started:.0f} s", flush=True)
+        print(f"batch {i + 1}: {text.numel():,} tokens, {time.time() - args.started:.0f} s", flush=True)
     torch.save(torch.cat(rows), args.text)
 
 
@@ -121,12 +122,11 @@ def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--model", default="models/tales")
     p.add_argument("--tokens", help="tokens.npz; needed with --text")
-    p.add_argument("--text", help="write training text for the heads to this file")
+    p.add_argument("--config", default="training/configs/tales.json")
+    p.add_argument("--text", help="write training text for a head to this file")
+    p.add_argument("--head", choices=("mtp", "eagle3"), help="whose recipe for --text")
     p.add_argument("--samples", help="write sample continuations of the prompts to this JSONL file")
     p.add_argument("--prompts", default="training/prompts/held_out.jsonl")
-    p.add_argument("--rows", type=int, default=1024)
-    p.add_argument("--batches", type=int, default=4)
-    p.add_argument("--length", type=int, default=1024)
     p.add_argument("--seed", type=int, default=11)
     args = p.parse_args()
     args.started = time.time()

@@ -1,7 +1,8 @@
 """Trains one draft head, MTP or EAGLE-3, on the frozen exported target, unrolled over several steps.
 
-Half of the rows are book text, half is text the target wrote itself (generate.py --text); the loss
-is the cross entropy to the target's own next-token distribution, at every step of the unrolling.
+Some rows are book text, the others text the target wrote itself (generate.py --text); the loss, at
+every step of the unrolling, is the cross entropy to the target's own next-token distribution, plus
+what the two distributions do not overlap if the recipe gives that a weight.
 """
 
 import argparse
@@ -38,20 +39,24 @@ def new_head(kind, config, target, text, tokens, seed):
     return eagle
 
 
-def soft_loss(logits, target_logits, vocabulary, first_row):
-    """(cross entropy, agreement of the arg max), mean over the rows from first_row on.
+def draft_losses(logits, target_logits, vocabulary, temperatures):
+    """(cross entropy, overlaps, agreement of the arg max) of every row, [B, T] (overlaps a list).
 
-    Target mass outside the draft vocabulary counts nothing: no draft can win it.
+    The overlap at a temperature is sum(min(p, q)): how often two such distributions can be made to
+    agree. Target mass outside the draft vocabulary counts nothing: no draft can win it.
     """
-    p = torch.softmax(target_logits.float(), -1)
-    best = target_logits.argmax(-1)
-    if vocabulary is None:
-        drafted = logits.argmax(-1)
-    else:
-        p = p[..., vocabulary]
-        drafted = vocabulary[logits.argmax(-1)]
-    loss = -(p * torch.log_softmax(logits.float(), -1)).sum(-1)
-    return loss[:, first_row:].mean(), (drafted == best)[:, first_row:].float().mean()
+    logits, target_logits = logits.float(), target_logits.float()
+    best, drafted = target_logits.argmax(-1), logits.argmax(-1)
+
+    def target_probability(temperature):
+        p = torch.softmax(target_logits / temperature, -1)
+        return p if vocabulary is None else p[..., vocabulary]
+    if vocabulary is not None:
+        drafted = vocabulary[drafted]
+    loss = -(target_probability(1.0) * torch.log_softmax(logits, -1)).sum(-1)
+    overlaps = [torch.minimum(target_probability(t), torch.softmax(logits / t, -1)).sum(-1)
+                for t in temperatures]
+    return loss, overlaps, (drafted == best).float()
 
 
 def main():
@@ -67,24 +72,22 @@ def main():
     args = p.parse_args()
     started = time.time()
     config = json.loads(Path(args.config).read_text())
-    recipe, work = config["heads"], Path(args.work)
-    steps = args.steps or recipe["steps"][args.head]
+    recipe, work = config["heads"][args.head], Path(args.work)
+    steps = args.steps or recipe["steps"]
     work.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    compiled = device == "cuda"
     torch.set_float32_matmul_precision("high")
 
     text = torch.load(args.text)
     tokens = data.load_tokens(args.tokens, device)
-    length = recipe["length"]
-    batches = data.Batches(tokens, recipe["rows"] - recipe["written_rows"], length + 1,
-                           recipe["dialogue_rows"], recipe["seed"])
+    book_rows, written_rows = recipe["book_rows"], recipe["written_rows"]
+    book_batches = data.Batches(tokens, book_rows, recipe["book_length"] + 1,
+                                recipe["dialogue_rows"], recipe["seed"])
     target, _ = load_target(args.model)
     head = new_head(args.head, config, target, text, tokens, recipe["seed"])
     target.to(device).eval().requires_grad_(False)
     head.to(device).train()
     text = text.to(device)
-    drafter = (MTPSteps if args.head == "mtp" else Eagle3Steps)(head, target)
     optimiser, first = Optimiser(head, recipe), 0
     file = work / f"{args.head}.pt"
     if file.exists():
@@ -92,50 +95,60 @@ def main():
         head.load_state_dict(state["model"])
         optimiser.load_state_dict(state["optimiser"])
         first = state["step"]
-        drafter = type(drafter)(head, target)
+    drafter = (MTPSteps if args.head == "mtp" else Eagle3Steps)(head, target)
+    aux_layers = config["eagle3"]["aux_layers"] if args.head == "eagle3" else ()
+    count = recipe["draft_steps"]
 
-    def run_target(rows):
-        state, aux = target(rows, config["eagle3"]["aux_layers"] if args.head == "eagle3" else ())
-        return state, aux, target.head(state[:, 1:])
+    def batch(step):
+        """Rows of books and rows of the target's own text; one tensor if they are equally long."""
+        g = torch.Generator().manual_seed(recipe["seed"] * 1_000_003 + step)
+        pick = torch.randint(len(text), (written_rows,), generator=g).to(device)
+        books, written = book_batches(step), text[pick].long()
+        return [torch.cat((books, written))] if books.shape[1] == written.shape[1] else [books, written]
 
-    if compiled:
-        run_target = torch.compile(run_target, dynamic=False)
-        for name in ("qkv", "finish"):
-            setattr(drafter, name, torch.compile(getattr(drafter, name), dynamic=False))
-    loss_of = torch.compile(soft_loss, dynamic=False) if compiled else soft_loss
-    weights = [recipe["step_decay"] ** k for k in range(recipe["draft_steps"])]
+    def losses(rows):
+        """(the loss to minimise, [cross entropy, agreement, overlap] of each draft step)."""
+        with torch.autocast(device, torch.bfloat16):
+            with torch.no_grad():
+                state, aux = target(rows, aux_layers)
+                target_logits = target.head(state[:, 1:])
+            total, figures = 0.0, []
+            for k, logits in enumerate(unroll(drafter, rows, state, aux, count)):
+                ce, overlaps, agree = draft_losses(logits, target_logits, drafter.vocabulary,
+                                                   recipe["overlap_temperatures"])
+                ce, agree = (x[:, count - 1:].mean() for x in (ce, agree))
+                overlap = sum(o[:, count - 1:].mean() for o in overlaps) / max(1, len(overlaps))
+                loss = recipe["cross_entropy"] * ce + recipe["overlap"] * (1 - overlap)
+                total = total + recipe["step_decay"] ** k * loss
+                figures.append(torch.stack((ce, agree, torch.as_tensor(overlap, device=device))))
+        return total, torch.stack(figures, -1).detach()
+
+    step_losses = torch.compile(losses, dynamic=False, disable=device == "cpu")
 
     log = open(work / f"{args.head}.jsonl", "a")
-    sums = torch.zeros(2, len(weights), device=device)
+    sums, step_tokens = torch.zeros(3, count, device=device), sum(r[:, 1:].numel() for r in batch(0))
     print(f"{args.head}: {sum(p.numel() for p in head.parameters()):,} parameters, "
           f"{text.numel():,} written tokens, steps {first}..{steps}", flush=True)
     step = logged = first
     while step < steps and time.time() - started < args.max_minutes * 60:
-        g = torch.Generator().manual_seed(recipe["seed"] * 1_000_003 + step)
-        pick = torch.randint(len(text), (recipe["written_rows"],), generator=g).to(device)
-        rows = torch.cat((batches(step), text[pick].long()))
-        with torch.autocast(device, torch.bfloat16):
-            with torch.no_grad():
-                state, aux, target_logits = run_target(rows)
-            total = 0.0
-            for k, logits in enumerate(unroll(drafter, rows, state, aux, len(weights))):
-                loss, agree = loss_of(logits, target_logits, drafter.vocabulary, len(weights) - 1)
-                total = total + weights[k] * loss
-                sums[:, k] += torch.stack((loss.detach(), agree))
-        total.backward()
+        for rows in batch(step):
+            share = rows[:, 1:].numel() / step_tokens
+            loss, figures = step_losses(rows)
+            (share * loss).backward()
+            sums += share * figures
         optimiser.step(lr_scale(step, steps, recipe["warmup"], recipe["decay_fraction"]))
         for moe in moe_layers(head):
             moe.balance(recipe["balance_rate"])
         step += 1
         if step % recipe["log_every"] == 0 or step == steps:
             n, logged = step - logged, step
-            entry = {"step": step, "tokens": step * recipe["rows"] * length,
-                     "loss": [round(x, 4) for x in (sums[0] / n).tolist()],
-                     "agree": [round(x, 4) for x in (sums[1] / n).tolist()]}
+            entry = {"step": step, "tokens": step * step_tokens}
+            for name, row in zip(("loss", "agree", "overlap"), (sums / n).tolist()):
+                entry[name] = [round(x, 4) for x in row]
             sums.zero_()
             log.write(json.dumps(entry) + "\n")
             log.flush()
-            print(args.head, json.dumps(entry), f"{time.time() - started:.0f} s", flush=True)
+            print(args.head, json.dumps(entry), f"{time.time() - started:.1f} s", flush=True)
     torch.save({"model": head.state_dict(), "optimiser": optimiser.state_dict(), "step": step}, file)
     print(f"{args.head}: stopped at step {step} of {steps} after {time.time() - started:.0f} s")
 

@@ -126,13 +126,22 @@ Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer,
   Perplexity result{.window = window};
   double bits = 0.0;
   const auto total = static_cast<int64_t>(ids.size());
+  // Every window starts as a prompt does: in place of its first tokens, whose turn to be scored is
+  // over, stand those that the tokenizer puts before a text.
+  const std::vector<int32_t> prefix = tokenizer.encode("", {.add_bos = true});
+  if (static_cast<int64_t>(prefix.size()) > window / 2)
+    throw_error(ErrorCode::kUsage, "--window {} is too short: give at least {}", window,
+                2 * prefix.size());
   Pass0 pass(model, model.planner());
   int64_t scored_until = 1;  // the first token has no prediction
   for (int64_t begin = 0; scored_until < total; begin += window / 2) {
     const int64_t end = std::min(total, begin + window);
+    std::vector<int32_t> input(ids.begin() + begin, ids.begin() + end);
+    std::copy_n(prefix.begin(), std::min(prefix.size(), input.size()), input.begin());
     for (int64_t at = begin; at < end; at += kChunkRows) {
       const int64_t rows = std::min(kChunkRows, end - at);
-      const MlaModel::Output output = pass.run(std::span(ids).subspan(at, rows), at - begin);
+      const MlaModel::Output output =
+          pass.run(std::span(input).subspan(at - begin, rows), at - begin);
       for (int64_t row = 0; row < rows; ++row) {
         const int64_t predicted = at + row + 1;
         if (predicted < scored_until || predicted >= end) continue;

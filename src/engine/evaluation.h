@@ -37,7 +37,8 @@ struct Perplexity {
 // window that the context cannot hold.
 int64_t perplexity_window(int64_t asked, int64_t context_length);
 // Windows overlap by half and only the second half of each is scored (the first window whole), so a
-// token is predicted from at least window / 2 others where the text allows.
+// token is predicted from at least window / 2 others where the text allows. Each window starts with
+// what the tokenizer puts before a text (bos, mostly).
 Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer,
                                const std::string& text, int64_t window);
 
