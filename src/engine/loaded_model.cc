@@ -30,8 +30,14 @@ DType parse_dtype(const std::string& flag, const std::string& name) {
 
 CacheFormat parse_cache_format(const ModelOptions& options, DType weights) {
   const std::string& name = options.kv_cache_dtype;
+  const bool has_codes = name == "fp8_e4m3" || name == "fp8";
+  if (!has_codes && options.kv_cache_scale != 1.0)
+    throw_error(ErrorCode::kUsage,
+                "--kv-cache-scale {} has no meaning with --kv-cache-dtype {}: leave it out or "
+                "choose fp8_e4m3",
+                options.kv_cache_scale, name);
   if (name == "auto") return {weights};
-  if (name == "fp8_e4m3" || name == "fp8") {
+  if (has_codes) {
     // Written so that NaN is refused too.
     if (!(options.kv_cache_scale >= 1e-6 && options.kv_cache_scale <= 1e6))
       throw_error(ErrorCode::kUsage, "--kv-cache-scale {} is out of range: choose 1e-6 to 1e6",
