@@ -26,9 +26,9 @@ void NgramDrafter::draft(std::span<const DraftRequest> requests,
       if (tokens.size() <= static_cast<size_t>(suffix_len)) continue;
       const size_t next = continuation(tokens, suffix_len);
       if (next == 0) continue;
-      const size_t count = std::min<size_t>(requests[i].steps, tokens.size() - next);
-      drafts[i].assign(tokens.begin() + static_cast<int64_t>(next),
-                       tokens.begin() + static_cast<int64_t>(next + count));
+      // Past the end of the text it reads its own guess: a loop goes on however short it is.
+      for (size_t at = next; drafts[i].size() < static_cast<size_t>(requests[i].steps); ++at)
+        drafts[i].push_back(at < tokens.size() ? tokens[at] : drafts[i][at - tokens.size()]);
       break;
     }
   }

@@ -37,7 +37,7 @@ TEST(Acceptance, LoopingTextIsSaidToBeThat) {
 
   request.sampling.logit_bias = {{300, 1000.0f}};
   const Acceptance loop = measure_acceptance(model, *tokenizer, prompts, request, 3);
-  EXPECT_GT(loop.accept_length(), 1.8);
+  EXPECT_GE(loop.accept_length(), 3.5);
   EXPECT_GT(loop.accept_length(), text.accept_length());
   // Of 40 equal tokens the fifth is the first to end a 4-gram that was there before.
   EXPECT_DOUBLE_EQ(loop.repeated_4gram_share, 36.0 / 40.0);
