@@ -100,6 +100,12 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.one("counter", "num_preemptions_total", "Requests whose pages were taken back for a while.",
           engine.retractions, "num_preemptions_total");
   out.one("counter", "engine_steps_total", "Steps of the engine.", engine.steps);
+  out.one("counter", "attention_plans_total", "Attention plans: one per pass or draft loop.",
+          engine.attention_plans);
+  out.head(kOwn, "metadata_builds_total", "counter", "Metadata built for attention, by kind.");
+  out.sample(kOwn, "metadata_builds_total", engine.key_index_builds, label("kind", "key_index"));
+  out.sample(kOwn, "metadata_builds_total", engine.chunk_lists, label("kind", "chunk_list"));
+  out.sample(kOwn, "metadata_builds_total", engine.ragged_plans, label("kind", "ragged_plan"));
 }
 
 void write_requests(Writer& out, const Metrics& metrics) {
