@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "apps/bench_commands.h"
+#include "apps/flag_checks.h"
 #include "apps/model_flags.h"
 #include "apps/sha256.h"
 #include "base/checked_math.h"
@@ -193,13 +194,13 @@ void add_batch_options(CLI::App& command, BatchBenchFlags& flags,
           ? command.add_option("--batch-size", flags.bench.batch_size, "requests at once")
           : command.add_option("--batch-size", *batch_sizes, "requests at once, comma separated")
                 ->delimiter(',');
-  batch->capture_default_str()->check(CLI::Range(1, 1024));
+  batch->capture_default_str()->check(number_in(1, 1024));
   command.add_option("--ctx,--input-len", flags.bench.context_len, "tokens of each prompt")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 24));
+      ->check(number_in(1, 1 << 24));
   command.add_option("--output-len", flags.bench.output_len, "tokens of each answer")
       ->capture_default_str()
-      ->check(CLI::Range(2, 1 << 24));
+      ->check(number_in(2, 1 << 24));
   command.add_flag("--synthetic-context", flags.bench.synthetic_context,
                    "fill the cache with random numbers instead of prefilling");
 }
@@ -298,7 +299,7 @@ void add_bench_depth(CLI::App& bench) {
   add_batch_options(*command, *flags, batch_sizes.get());
   command->add_option("--rounds", *rounds, "interleaved rounds")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+      ->check(number_in(1, 1000));
   command->add_flag("--json", flags->json, "print JSON lines");
   command->callback([flags, batch_sizes, rounds] { bench_depth(*flags, *batch_sizes, *rounds); });
 }
@@ -312,7 +313,7 @@ void add_bench_batch(CLI::App& bench) {
   add_batch_options(*command, *flags);
   command->add_option("--runs", *runs, "timed runs")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+      ->check(number_in(1, 1000));
   command->add_flag("--json", flags->json, "print JSON lines");
   command->callback([flags, runs] { bench_batch(*flags, *runs); });
 }
@@ -329,7 +330,7 @@ void add_bench_ab(CLI::App& bench) {
       ->required();
   command->add_option("--rounds", *rounds, "interleaved pairs of runs")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+      ->check(number_in(1, 1000));
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags, toggle, rounds] {
     if (*toggle != "skip-draft-kv-indices" && *toggle != "skip-mha-chunk-metadata")

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "apps/engine_flags.h"
+#include "apps/flag_checks.h"
 #include "base/error.h"
 #include "server/auth.h"
 #include "server/server.h"
@@ -139,7 +140,7 @@ void add_http_flags(CLI::App& command, ServeFlags& flags) {
   HttpLimits& http = serve.http;
   const auto count = [&](const char* name, auto& value, const char* help, int64_t least,
                          int64_t most) {
-    command.add_option(name, value, help)->capture_default_str()->check(CLI::Range(least, most));
+    command.add_option(name, value, help)->capture_default_str()->check(number_in(least, most));
   };
   command.add_option("--host", serve.host, "address to listen on; 0.0.0.0: all")
       ->capture_default_str();
@@ -180,7 +181,7 @@ void add_serve_command(CLI::App& app) {
       ->add_option("--sampling-defaults", flags->sampling_defaults,
                    "model: those of generation_config.json; openai: temperature 1, top_p 1")
       ->capture_default_str()
-      ->check(CLI::IsMember({"model", "openai"}));
+      ->check(one_of({"model", "openai"}));
   command
       ->add_option("--api-key", serve_options.api_keys,
                    "key that every path but the health checks needs, repeatable")
@@ -192,7 +193,7 @@ void add_serve_command(CLI::App& app) {
       ->envname("FORESAIL_ADMIN_API_KEY");
   command->add_option("--log-format", flags->log_format, "text, json or off")
       ->capture_default_str()
-      ->check(CLI::IsMember({"text", "json", "off"}));
+      ->check(one_of({"text", "json", "off"}));
   command->add_flag("--no-metrics-aliases", flags->no_aliases,
                     "only our own names in /metrics, not vLLM's as well");
   command->callback([flags] { serve(*flags); });

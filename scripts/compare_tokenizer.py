@@ -4,6 +4,7 @@
     pip install tokenizers tiktoken
     scripts/compare_tokenizer.py --tool build/release/bin/tokenizer_tool [--count 100000]
         [--model DIR]...        real checkpoints' tokenizer.json, beside small ones trained here
+        [--only NAME]...        of the small ones, only these (kimi-json-small brings the tiktoken form)
         [--write-vectors DIR]   also write the vectors that the unit tests read
 Exits with 1 if anything differs.
 """
@@ -237,6 +238,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--model", type=pathlib.Path, action="append", default=[])
     parser.add_argument("--vocab-size", type=int, default=2500, help="of the tokenizers trained here")
+    parser.add_argument("--only", choices=SMALL, action="append")
     parser.add_argument("--write-vectors", type=pathlib.Path)
     args = parser.parse_args()
 
@@ -253,7 +255,7 @@ def main():
     root = pathlib.Path(__file__).parent.parent
     corpus += [p.read_text() for p in sorted(root.glob("src/*/*.h")) + [root / "LICENSE"]] * 4
     with tempfile.TemporaryDirectory() as temporary:
-        for name in SMALL:
+        for name in args.only or SMALL:
             directory = pathlib.Path(temporary) / name
             directory.mkdir()
             trained = train(name, args.vocab_size, corpus)

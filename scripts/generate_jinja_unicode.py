@@ -59,8 +59,9 @@ def main():
     for name, method in (("Upper", str.upper), ("Lower", str.lower), ("Title", str.title)):
         simple, special = case_tables(method)
         emit("CaseRange", f"k{name}", [(hex(a), hex(b), str(d), str(s)) for a, b, d, s in simple])
-        padded = [(hex(cp), *(hex(m[i]) if i < len(m) else "0" for i in range(3))) for cp, m in special]
-        emit("CaseSpecial", f"k{name}Special", padded or [("0", "0", "0", "0")])
+        padded = [(cp, [hex(m[i]) if i < len(m) else "0" for i in range(3)]) for cp, m in special]
+        rows = [(hex(cp), "{" + ", ".join(to) + "}") for cp, to in padded]
+        emit("CaseSpecial", f"k{name}Special", rows or [("0", "{0, 0, 0}")])
 
 
 if __name__ == "__main__":
