@@ -27,7 +27,7 @@ OrderedJson model_entry(const ServedModel& model, const std::string& name) {
 }
 
 OrderedJson speculation(const Metrics& metrics) {
-  const int64_t passes = metrics.verify_passes, drafted = metrics.drafted;
+  const int64_t passes = metrics.draft_passes, drafted = metrics.drafted;
   const int64_t accepted = metrics.accepted;
   if (drafted == 0) return nullptr;
   return {{"accept_length", 1.0 + static_cast<double>(accepted) / static_cast<double>(passes)},

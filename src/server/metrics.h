@@ -53,7 +53,7 @@ class Metrics {
   Histogram ttft_s, inter_token_s, request_s, queue_s, prefill_s, decode_s, per_output_token_s,
       prompt_tokens, output_tokens, accept_length;
   Counter ended_by_stop{0}, ended_by_length{0}, ended_by_abort{0}, ended_by_error{0};
-  Counter verify_passes{0}, drafted{0}, accepted{0};
+  Counter draft_passes{0}, drafted{0}, accepted{0};
   std::array<Counter, kMaxPositions> drafted_at{}, accepted_at{};
   Counter gone_while_waiting{0}, gone_while_running{0};
 

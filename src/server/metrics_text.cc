@@ -136,8 +136,8 @@ void write_requests(Writer& out, const Metrics& metrics) {
 }
 
 void write_speculation(Writer& out, const Metrics& metrics) {
-  out.one("counter", "spec_decode_num_drafts_total", "Verify passes.", metrics.verify_passes.load(),
-          "spec_decode_num_drafts_total");
+  out.one("counter", "spec_decode_num_drafts_total", "Verify passes that had drafts.",
+          metrics.draft_passes.load(), "spec_decode_num_drafts_total");
   out.one("counter", "spec_decode_num_draft_tokens_total", "Drafted tokens.",
           metrics.drafted.load(), "spec_decode_num_draft_tokens_total");
   out.one("counter", "spec_decode_num_accepted_tokens_total", "Drafted tokens that were accepted.",

@@ -118,6 +118,14 @@ class OpenAiClient(unittest.TestCase):
         ended = self.complete(logit_bias={"1": 100})
         self.assertEqual(ended.choices[0].finish_reason, "stop")
 
+    def test_logprobs(self):
+        entries = self.chat(logprobs=True, top_logprobs=2).choices[0].logprobs.content
+        self.assertEqual(len(entries), 16)
+        self.assertEqual(entries[0].top_logprobs[0].token, entries[0].token)
+        logprobs = self.complete(logprobs=2).choices[0].logprobs
+        self.assertEqual(len(logprobs.tokens), len(logprobs.token_logprobs))
+        self.assertEqual(logprobs.top_logprobs[0][logprobs.tokens[0]], logprobs.token_logprobs[0])
+
     def test_extra_fields(self):
         answer = self.complete(extra_body={"return_meta_info": True, "ignore_eos": True})
         self.assertGreaterEqual(answer.choices[0].meta_info["spec_accept_length"], 1.0)
