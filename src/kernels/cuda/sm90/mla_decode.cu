@@ -200,7 +200,8 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   const RowCut cut = cut_rows(rows);
   const int blocks =
       balanced_blocks(p.batch * cut.row_blocks, cut.paired ? std::max(most / 2, 1) : most);
-  const int page_box = std::min(p.page_size, cut.paired ? mla::kTile / 2 : mla::kTile);
+  const int page_box =
+      std::min(p.page_size, cut.columns == mla::kWideRows ? mla::kTile / 2 : mla::kTile);
   const int pool_rows = p.num_pages * p.page_size;
   CUtensorMap query_map, page_map, small_map;
   if (!encode_rows(&query_map, p.query, static_cast<uint64_t>(p.batch) * rows, cut.columns,

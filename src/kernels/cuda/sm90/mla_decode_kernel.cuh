@@ -21,7 +21,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t shared = ptx::shared_address(smem);
   const int warp = threadIdx.x / 32;
   if (warp >= 8) {
-    // The key warp sets the barriers up and starts to copy; nothing makes it wait for the others.
     if (warp == 8 && (threadIdx.x & 31) == 0) {
       if ((shared & 1023) != 0) __trap();  // the swizzle is a function of the address
       ptx::prefetch_tensor_map(&page_map);
@@ -39,7 +38,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       ptx::fence_mbarrier_init();
     }
     __syncwarp();
-    ptx::barrier_arrive(kBarSetUp, kThreads);
+    ptx::barrier_sync(kBarSetUp, kThreads);
     ptx::launch_dependents();
     ptx::wait_for_predecessor();
     ptx::register_decrease<L::kProducerRegisters>();
@@ -49,10 +48,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     if (warp == 10) prefetch_tables(params);
   } else {
+    // Before more registers are asked for: they are what the copying warps give back after it.
+    ptx::barrier_sync(kBarSetUp, kThreads);
     ptx::launch_dependents();
     ptx::wait_for_predecessor();
     ptx::register_increase<L::kConsumerRegisters>();
-    ptx::barrier_sync(kBarSetUp, kThreads);
     Consumer<N> consumer{params,   smem,     shared,
                          warp / 4, warp & 3, static_cast<int>(threadIdx.x & 31)};
     consumer.run();

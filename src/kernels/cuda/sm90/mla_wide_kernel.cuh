@@ -20,8 +20,8 @@ inline constexpr int kWideThreads = 512;  // copying, scoring, and two value war
 
 // A tile lands, and is freed, in three parts: rotated dims, latent dims 0-255, latent dims 256-511.
 struct WideLayout {
-  static constexpr int kCopyRegisters = 40;
-  static constexpr int kScoreRegisters = 120;
+  static constexpr int kCopyRegisters = 56;
+  static constexpr int kScoreRegisters = 104;
   static constexpr int kValueRegisters = 176;
   static_assert(kCopyRegisters + kScoreRegisters + 2 * kValueRegisters == 4 * 128);
   static constexpr int kQueryBytes = kChunks * kWideRows * 128;
@@ -34,8 +34,8 @@ struct WideLayout {
   static constexpr int kShared = kTasks + 64;                      // SharedRequest [2]
   static constexpr int kSharedCount = kShared + 2 * 16;            // int: how many of them
   static constexpr int kFull = kSharedCount + 16;                  // [kStages][kParts]
-  static constexpr int kEmpty = kFull + kStages * kParts * 8;      // the same
-  static constexpr int kQueryFull = kEmpty + kStages * kParts * 8;
+  static constexpr int kEmpty = kFull + kStages * kParts * 8;  // [kStages][kParts][2 key halves]
+  static constexpr int kQueryFull = kEmpty + kStages * kParts * 2 * 8;
   static constexpr int kQueryEmpty = kQueryFull + 8;
   static constexpr int kWeightsFull = kQueryEmpty + 8;
   static constexpr int kWeightsEmpty = kWeightsFull + 8;
@@ -112,15 +112,13 @@ struct WideShare {
             p.partials + static_cast<int64_t>(rank()) * gridDim.x * WidePieces::kCount,
             p.counters + rank() * p.batch * p.row_blocks};
   }
-  // Called by one warp: says to every block that copies into this one's tiles that it may.
-  static __device__ __forceinline__ void free_parts(uint32_t first_barrier, int count) {
-    const int lane = threadIdx.x & 31;
-    if (lane >= count * kBlocks) return;
-    const uint32_t barrier = first_barrier + lane % count * 8;
+  // Called by one thread: this warp is done with half `half` of the keys of a part. The block that
+  // copies that half (into both of a pair) waits for it.
+  static __device__ __forceinline__ void free_half(uint32_t barriers_of_part, int half) {
     if (kPaired) {
-      ptx::mbarrier_arrive_at(barrier, lane / count);
+      ptx::mbarrier_arrive_at(barriers_of_part + half * 8, half);
     } else {
-      ptx::mbarrier_arrive(barrier);
+      ptx::mbarrier_arrive(barriers_of_part + half * 8);
     }
   }
 };
@@ -134,8 +132,9 @@ __device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
   const uint64_t policy = ptx::evict_first_policy();
   Walker walker = WideShare<kPaired>::walker(p);
   Segment segment;
-  const int big_box = min(1 << p.page_log2, kTile / WideShare<kPaired>::kBlocks);
-  const int rank = WideShare<kPaired>::rank();
+  const int big_box = min(1 << p.page_log2, kTile / 2);
+  const int first_half = kPaired ? WideShare<kPaired>::rank() : 0;
+  const int last_half = kPaired ? first_half : 1;
   int tile = 0;
   while (walker.next(p, &segment)) {
     const int real = p.row_blocks == 1 ? segment.request : segment.request / p.row_blocks;
@@ -146,10 +145,8 @@ __device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
       const int count = min(kTile, segment.key_end - key);
       const bool big = count == kTile && key % big_box == 0;
       const int box = big ? big_box : kSmallBox;
-      const int boxes = kTile / box;  // 1, 2 or 4
-      const int first_box = kPaired ? rank * boxes / 2 : 0;
-      const int end_box = kPaired ? first_box + boxes / 2 : boxes;
-      int row = p.pool_rows;  // lane b finds the pool row of box b
+      const int boxes = kTile / box;  // 2 or 4
+      int row = p.pool_rows;          // lane b finds the pool row of box b
       if (lane < boxes && lane * box < count) {
         const int position = key + lane * box;
         row = (__ldg(table + (position >> p.page_log2)) << p.page_log2) +
@@ -160,20 +157,26 @@ __device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
         const int first = part == 0 ? kLatentChunks : (part - 1) * 4;  // chunk
         const int chunks = part == 0 ? 1 : 4;
         const uint32_t full = shared + L::kFull + (stage * kParts + part) * 8;
-        ptx::mbarrier_wait(shared + L::kEmpty + (stage * kParts + part) * 8,
-                           ((tile / kStages) & 1) ^ 1);
-        if (lane == 0) ptx::mbarrier_arrive_expect(full, chunks * kChunkBytes);
-        __syncwarp();
-        for (int b = first_box; b < end_box; ++b) {
-          const int box_row = __shfl_sync(~0u, row, b);
-          if (lane < chunks) {
-            const int chunk = first + lane;
-            const uint32_t to = shared + stage * kStageBytes + chunk * kChunkBytes + b * box * 128;
-            const CUtensorMap* map = big ? page_map : small_map;
-            if (kPaired) {
-              ptx::tma_load_2d_multicast(to, map, chunk * 64, box_row, full, 3, policy);
-            } else {
-              ptx::tma_load_2d(to, map, chunk * 64, box_row, full, policy);
+        for (int half = first_half; half <= last_half; ++half) {
+          ptx::mbarrier_wait(shared + L::kEmpty + ((stage * kParts + part) * 2 + half) * 8,
+                             ((tile / kStages) & 1) ^ 1);
+          // Not before: the barrier may still count the tile before this one in the stage.
+          if (half == first_half) {
+            if (lane == 0) ptx::mbarrier_arrive_expect(full, chunks * kChunkBytes);
+            __syncwarp();
+          }
+          for (int b = half * boxes / 2; b < (half + 1) * boxes / 2; ++b) {
+            const int box_row = __shfl_sync(~0u, row, b);
+            if (lane < chunks) {
+              const int chunk = first + lane;
+              const uint32_t to =
+                  shared + stage * kStageBytes + chunk * kChunkBytes + b * box * 128;
+              const CUtensorMap* map = big ? page_map : small_map;
+              if (kPaired) {
+                ptx::tma_load_2d_multicast(to, map, chunk * 64, box_row, full, 3, policy);
+              } else {
+                ptx::tma_load_2d(to, map, chunk * 64, box_row, full, policy);
+              }
             }
           }
         }
@@ -308,7 +311,9 @@ struct WideScorer {
       for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
         const int stage = tile % kStages;
         score_tile(tile);
-        Share::free_parts(shared + L::kEmpty + stage * kParts * 8, kParts);
+        if (lane < kParts * 2) {
+          Share::free_half(shared + L::kEmpty + (stage * kParts + lane / 2) * 2 * 8, lane % 2);
+        }
         const float2 factor = weigh_tile(segment, key, rows.last_query, key == segment.key_begin);
         ptx::mbarrier_wait(shared + L::kWeightsEmpty, (tile & 1) ^ 1);
         uint4* weights = reinterpret_cast<uint4*>(smem + L::kWeights) + thread;
@@ -345,7 +350,7 @@ struct WideScorer {
       tasks[i & 1].total = walker.total;
       tasks[i & 1].blocks = walker.blocks;
     }
-    ptx::barrier_arrive(kBarTask, 384);
+    ptx::barrier_sync(kBarTask, 384);
   }
 };
 
@@ -391,12 +396,16 @@ struct WideAccumulator {
       for (int half = 0; half < 2; ++half) {
         ptx::wgmma_values(out[half], weights[k], values + (half * 2 * kChunkBytes + k * 2048) / 16);
       }
+      if (k % 2 == 1) ptx::wgmma_commit();
     }
-    ptx::wgmma_commit();
+    // The first half of the keys is free for the next copy while the second is being read.
+    const uint32_t empty = shared + L::kEmpty + (stage * kParts + 1 + group) * 2 * 8;
+    ptx::wgmma_wait<1>();
+    if (lane == 0) Share::free_half(empty, 0);
     ptx::wgmma_wait<0>();
     ptx::pin_registers(out[0]);
     ptx::pin_registers(out[1]);
-    Share::free_parts(shared + L::kEmpty + (stage * kParts + 1 + group) * 8, 1);
+    if (lane == 0) Share::free_half(empty, 1);
   }
 
   __device__ __forceinline__ void finish_segment(const WideTask& task, const float* totals) {
@@ -479,6 +488,16 @@ struct WideAccumulator {
   }
 };
 
+// All threads of the block, or of the pair, know the barriers.
+template <bool kPaired>
+__device__ __forceinline__ void wide_set_up() {
+  if (kPaired) {
+    ptx::cluster_sync();
+  } else {
+    ptx::barrier_sync(kBarSetUp, kWideThreads);
+  }
+}
+
 template <bool kPaired>
 __global__ void __launch_bounds__(kWideThreads, 1)
     mla_decode_wide_kernel(const __grid_constant__ CUtensorMap query_map,
@@ -499,8 +518,10 @@ __global__ void __launch_bounds__(kWideThreads, 1)
         for (int part = 0; part < kParts; ++part) {
           ptx::mbarrier_init(shared + L::kFull + (i * kParts + part) * 8, 1);
           // Warps that read the part: those that score, and but for the rotated dims one group.
-          ptx::mbarrier_init(shared + L::kEmpty + (i * kParts + part) * 8,
-                             (part == 0 ? 4 : 8) * WideShare<kPaired>::kBlocks);
+          for (int half = 0; half < 2; ++half) {
+            ptx::mbarrier_init(shared + L::kEmpty + ((i * kParts + part) * 2 + half) * 8,
+                               (part == 0 ? 4 : 8) * WideShare<kPaired>::kBlocks);
+          }
         }
       }
       *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
@@ -515,11 +536,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
       ptx::fence_mbarrier_init();
     }
     __syncwarp();
-    if (kPaired) {
-      ptx::cluster_sync();
-    } else {
-      ptx::barrier_arrive(kBarSetUp, kWideThreads);
-    }
+    wide_set_up<kPaired>();
     ptx::launch_dependents();
     ptx::wait_for_predecessor();
     ptx::register_decrease<L::kCopyRegisters>();
@@ -531,20 +548,20 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     }
     if (warp == 2) prefetch_tables(params);
   } else if (warp < 8) {
-    if (kPaired) ptx::cluster_sync();
+    // Before more registers are asked for: they are what the copying warps give back after it.
+    wide_set_up<kPaired>();
     ptx::launch_dependents();
     ptx::wait_for_predecessor();
     ptx::register_decrease<L::kScoreRegisters>();
-    if (!kPaired) ptx::barrier_sync(kBarSetUp, kWideThreads);
     WideScorer<kPaired> scorer{params,   smem, shared, static_cast<int>(threadIdx.x & 127),
                                warp & 3, lane};
     scorer.run();
   } else {
-    if (kPaired) ptx::cluster_sync();
+    // Before more registers are asked for: they are what the copying warps give back after it.
+    wide_set_up<kPaired>();
     ptx::launch_dependents();
     ptx::wait_for_predecessor();
     ptx::register_increase<L::kValueRegisters>();
-    if (!kPaired) ptx::barrier_sync(kBarSetUp, kWideThreads);
     WideAccumulator<kPaired> accumulator{
         params, smem, shared, warp / 4 - 2, static_cast<int>(threadIdx.x & 127), warp & 3, lane};
     accumulator.run();
