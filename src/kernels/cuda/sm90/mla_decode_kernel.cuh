@@ -20,27 +20,26 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(1024) uint8_t smem[];
   const uint32_t shared = ptx::shared_address(smem);
   const int warp = threadIdx.x / 32;
+  if (warp == 8 && (threadIdx.x & 31) == 0) {
+    if ((shared & 1023) != 0) __trap();  // the swizzle is a function of the address
+    ptx::prefetch_tensor_map(&page_map);
+    ptx::prefetch_tensor_map(&small_map);
+    for (int i = 0; i < kStages * kParts; ++i) ptx::mbarrier_init(shared + L::kFull + i * 8, 1);
+    for (int i = 0; i < kStages; ++i) ptx::mbarrier_init(shared + L::kEmpty + i * 8, 8);
+    ptx::fence_mbarrier_init();
+  }
+  if (warp == 9 && (threadIdx.x & 31) == 0) {
+    ptx::prefetch_tensor_map(&query_map);
+    for (int i = 0; i < L::kQueryStages; ++i) {
+      ptx::mbarrier_init(shared + L::kQueryFull + i * 8, 1);
+      ptx::mbarrier_init(shared + L::kQueryEmpty + i * 8, 8);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+  ptx::launch_dependents();
+  ptx::wait_for_predecessor();
   if (warp >= 8) {
-    if (warp == 8 && (threadIdx.x & 31) == 0) {
-      if ((shared & 1023) != 0) __trap();  // the swizzle is a function of the address
-      ptx::prefetch_tensor_map(&page_map);
-      ptx::prefetch_tensor_map(&small_map);
-      for (int i = 0; i < kStages * kParts; ++i) ptx::mbarrier_init(shared + L::kFull + i * 8, 1);
-      for (int i = 0; i < kStages; ++i) ptx::mbarrier_init(shared + L::kEmpty + i * 8, 8);
-      ptx::fence_mbarrier_init();
-    }
-    if (warp == 9 && (threadIdx.x & 31) == 0) {
-      ptx::prefetch_tensor_map(&query_map);
-      for (int i = 0; i < L::kQueryStages; ++i) {
-        ptx::mbarrier_init(shared + L::kQueryFull + i * 8, 1);
-        ptx::mbarrier_init(shared + L::kQueryEmpty + i * 8, 8);
-      }
-      ptx::fence_mbarrier_init();
-    }
-    __syncwarp();
-    ptx::barrier_sync(kBarSetUp, kThreads);
-    ptx::launch_dependents();
-    ptx::wait_for_predecessor();
     ptx::register_decrease<L::kProducerRegisters>();
     if (warp == 8) produce_keys<N>(params, &page_map, &small_map, shared);
     if (warp == 9) {
@@ -48,10 +47,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     if (warp == 10) prefetch_tables(params);
   } else {
-    // Before more registers are asked for: they are what the copying warps give back after it.
-    ptx::barrier_sync(kBarSetUp, kThreads);
-    ptx::launch_dependents();
-    ptx::wait_for_predecessor();
     ptx::register_increase<L::kConsumerRegisters>();
     Consumer<N> consumer{params,   smem,     shared,
                          warp / 4, warp & 3, static_cast<int>(threadIdx.x & 31)};

@@ -27,9 +27,8 @@ enum : int {
   kBarWeightsReady = 3,
   kBarWeightsFree = 4,
   kBarConsumers = 5,
-  kBarSetUp = 6,
-  kBarTotals = 7,
-  kBarTask = 8
+  kBarTotals = 6,
+  kBarTask = 7
 };
 
 // A part of a shared request's output, one warp's: 8 rows x 32 latent dims, 8 values of row lane /

@@ -488,16 +488,6 @@ struct WideAccumulator {
   }
 };
 
-// All threads of the block, or of the pair, know the barriers.
-template <bool kPaired>
-__device__ __forceinline__ void wide_set_up() {
-  if (kPaired) {
-    ptx::cluster_sync();
-  } else {
-    ptx::barrier_sync(kBarSetUp, kWideThreads);
-  }
-}
-
 template <bool kPaired>
 __global__ void __launch_bounds__(kWideThreads, 1)
     mla_decode_wide_kernel(const __grid_constant__ CUtensorMap query_map,
@@ -509,36 +499,40 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   const uint32_t shared = ptx::shared_address(smem);
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x & 31;
-  if (warp < 4) {
-    if (warp == 0 && lane == 0) {
-      if ((shared & 1023) != 0) __trap();  // the swizzle is a function of the address
-      ptx::prefetch_tensor_map(&page_map);
-      ptx::prefetch_tensor_map(&small_map);
-      for (int i = 0; i < kStages; ++i) {
-        for (int part = 0; part < kParts; ++part) {
-          ptx::mbarrier_init(shared + L::kFull + (i * kParts + part) * 8, 1);
-          // Warps that read the part: those that score, and but for the rotated dims one group.
-          for (int half = 0; half < 2; ++half) {
-            ptx::mbarrier_init(shared + L::kEmpty + ((i * kParts + part) * 2 + half) * 8,
-                               (part == 0 ? 4 : 8) * WideShare<kPaired>::kBlocks);
-          }
+  if (warp == 0 && lane == 0) {
+    if ((shared & 1023) != 0) __trap();  // the swizzle is a function of the address
+    ptx::prefetch_tensor_map(&page_map);
+    ptx::prefetch_tensor_map(&small_map);
+    for (int i = 0; i < kStages; ++i) {
+      for (int part = 0; part < kParts; ++part) {
+        ptx::mbarrier_init(shared + L::kFull + (i * kParts + part) * 8, 1);
+        // Warps that read the part: those that score, and but for the rotated dims one group.
+        for (int half = 0; half < 2; ++half) {
+          ptx::mbarrier_init(shared + L::kEmpty + ((i * kParts + part) * 2 + half) * 8,
+                             (part == 0 ? 4 : 8) * WideShare<kPaired>::kBlocks);
         }
       }
-      *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
-      ptx::mbarrier_init(shared + L::kWeightsFull, 4);
-      ptx::mbarrier_init(shared + L::kWeightsEmpty, 8);
-      ptx::fence_mbarrier_init();
     }
-    if (warp == 1 && lane == 0) {
-      ptx::prefetch_tensor_map(&query_map);
-      ptx::mbarrier_init(shared + L::kQueryFull, 1);
-      ptx::mbarrier_init(shared + L::kQueryEmpty, 4);
-      ptx::fence_mbarrier_init();
-    }
-    __syncwarp();
-    wide_set_up<kPaired>();
-    ptx::launch_dependents();
-    ptx::wait_for_predecessor();
+    *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
+    ptx::mbarrier_init(shared + L::kWeightsFull, 4);
+    ptx::mbarrier_init(shared + L::kWeightsEmpty, 8);
+    ptx::fence_mbarrier_init();
+  }
+  if (warp == 1 && lane == 0) {
+    ptx::prefetch_tensor_map(&query_map);
+    ptx::mbarrier_init(shared + L::kQueryFull, 1);
+    ptx::mbarrier_init(shared + L::kQueryEmpty, 4);
+    ptx::fence_mbarrier_init();
+  }
+  __syncwarp();
+  if (kPaired) {
+    ptx::cluster_sync();
+  } else {
+    __syncthreads();
+  }
+  ptx::launch_dependents();
+  ptx::wait_for_predecessor();
+  if (warp < 4) {
     ptx::register_decrease<L::kCopyRegisters>();
     if (warp == 0) wide_produce_keys<kPaired>(params, &page_map, &small_map, shared);
     if (warp == 1) {
@@ -548,19 +542,11 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     }
     if (warp == 2) prefetch_tables(params);
   } else if (warp < 8) {
-    // Before more registers are asked for: they are what the copying warps give back after it.
-    wide_set_up<kPaired>();
-    ptx::launch_dependents();
-    ptx::wait_for_predecessor();
     ptx::register_decrease<L::kScoreRegisters>();
     WideScorer<kPaired> scorer{params,   smem, shared, static_cast<int>(threadIdx.x & 127),
                                warp & 3, lane};
     scorer.run();
   } else {
-    // Before more registers are asked for: they are what the copying warps give back after it.
-    wide_set_up<kPaired>();
-    ptx::launch_dependents();
-    ptx::wait_for_predecessor();
     ptx::register_increase<L::kValueRegisters>();
     WideAccumulator<kPaired> accumulator{
         params, smem, shared, warp / 4 - 2, static_cast<int>(threadIdx.x & 127), warp & 3, lane};
