@@ -7,11 +7,13 @@ namespace {
 
 // Before anything was seen: optimistic, so that depth is tried before it is given up.
 constexpr double kPrior = 0.8;
-// Weight of one observation: the mean of about the last 30 of its position.
-constexpr double kWeight = 1.0 / 30;
-// Context grows and neighbours come and go, so times are followed over about ten iterations; one
+// What a guess is worth, in observations.
+constexpr int64_t kGuessWeight = 3;
+// In the long run: the mean of about the last 50 drafts of a position.
+constexpr double kAcceptanceWeight = 1.0 / 50;
+// Context grows and neighbours come and go, so times are followed over about 30 iterations; one
 // that was interrupted must not count for more than this.
-constexpr double kTimeWeight = 0.1;
+constexpr double kTimeWeight = 1.0 / 30;
 constexpr double kOutlier = 2.0;
 // Positions beyond the chosen depth go unmeasured, so a step now and then goes one deeper. The
 // interval doubles while that teaches nothing new: a probe costs at most about one iteration.
@@ -19,6 +21,12 @@ constexpr int64_t kFirstProbe = 32;
 constexpr int64_t kLastProbe = 512;
 
 }  // namespace
+
+void AdaptiveDepth::RunningMean::observe(double sample, double least_weight) {
+  ++count;
+  value +=
+      std::max(least_weight, 1.0 / static_cast<double>(kGuessWeight + count)) * (sample - value);
+}
 
 double StepCosts::at(int32_t batch_size, int32_t depth) const {
   if (batch_sizes_.size() == 1)
@@ -34,14 +42,15 @@ double StepCosts::at(int32_t batch_size, int32_t depth) const {
 
 AdaptiveDepth::AdaptiveDepth(StepCosts costs)
     : costs_(std::move(costs)),
-      acceptance_(costs_.max_depth(), kPrior),
-      correction_(costs_.max_depth() + 1, 1.0),
+      acceptance_(costs_.max_depth(), {.value = kPrior}),
+      correction_(costs_.max_depth() + 1, {.value = 1.0}),
       steps_until_probe_(kFirstProbe),
       probe_interval_(kFirstProbe) {}
 
 double AdaptiveDepth::expected_tokens(int32_t depth) const {
   double tokens = 1.0, chain = 1.0;
-  for (int32_t position = 0; position < depth; ++position) tokens += chain *= acceptance_[position];
+  for (int32_t position = 0; position < depth; ++position)
+    tokens += chain *= acceptance_[position].value;
   return tokens;
 }
 
@@ -69,17 +78,16 @@ int32_t AdaptiveDepth::choose(int32_t batch_size) {
 }
 
 void AdaptiveDepth::observe_seconds(int32_t batch_size, int32_t depth, double seconds) {
-  double& correction = correction_[depth];
+  RunningMean& correction = correction_[depth];
   const double ratio = seconds / costs_.at(batch_size, depth);
-  correction +=
-      kTimeWeight * (std::clamp(ratio, correction / kOutlier, correction * kOutlier) - correction);
+  correction.observe(std::clamp(ratio, correction.value / kOutlier, correction.value * kOutlier),
+                     kTimeWeight);
 }
 
 void AdaptiveDepth::observe(int drafted, int accepted) {
   for (int position = 0; position < std::min<int>(drafted, costs_.max_depth()); ++position) {
     if (position > accepted) return;  // its predecessor was refused
-    const double outcome = position < accepted ? 1.0 : 0.0;
-    acceptance_[position] += kWeight * (outcome - acceptance_[position]);
+    acceptance_[position].observe(position < accepted ? 1.0 : 0.0, kAcceptanceWeight);
   }
 }
 

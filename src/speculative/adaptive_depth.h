@@ -41,13 +41,20 @@ class AdaptiveDepth {
   // Mean tokens of an iteration at this depth, the target's own included.
   double expected_tokens(int32_t depth) const;
   double expected_seconds(int32_t batch_size, int32_t depth) const {
-    return correction_[depth] * costs_.at(batch_size, depth);
+    return correction_[depth].value * costs_.at(batch_size, depth);
   }
 
  private:
+  // A mean that starts as a guess, follows the first observations and then only slowly.
+  struct RunningMean {
+    double value = 0.0;
+    int64_t count = 0;
+    void observe(double sample, double least_weight);
+  };
+
   StepCosts costs_;
-  std::vector<double> acceptance_;  // [position] of a draft whose predecessors were all accepted
-  std::vector<double> correction_;  // [depth] what iterations take over what was measured
+  std::vector<RunningMean> acceptance_;  // [position] of a draft whose predecessors were accepted
+  std::vector<RunningMean> correction_;  // [depth] what iterations take over what was measured
   int64_t steps_until_probe_;
   int64_t probe_interval_;
   int32_t last_best_ = -1;
