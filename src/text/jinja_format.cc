@@ -55,12 +55,10 @@ std::string digits_of(double value, const Spec& spec, char type, int default_pre
 
 std::string radix_digits(Integer value, int radix, bool upper) {
   auto magnitude = static_cast<unsigned __int128>(value < 0 ? -value : value);
+  const std::string_view digits = upper ? "0123456789ABCDEF" : "0123456789abcdef";
   std::string out;
   do {
-    out.insert(
-        out.begin(),
-        (upper ? "0123456789ABCDEF"
-               : "0123456789abcdef")[static_cast<int>(magnitude % static_cast<unsigned>(radix))]);
+    out.insert(out.begin(), digits[static_cast<size_t>(magnitude % static_cast<unsigned>(radix))]);
     magnitude /= static_cast<unsigned>(radix);
   } while (magnitude != 0);
   return out;
