@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 
-#include "attention/attention_path.h"
 #include "runtime/random.h"
 
 namespace foresail {
@@ -80,8 +79,9 @@ LatencyBench::LatencyBench(LoadedModel& model, uint64_t seed) : model_(model), s
     page_table_.push_back(static_cast<int32_t>(page));
 }
 
-void LatencyBench::pass(int64_t rows, int64_t depth, bool is_prefill, uint64_t draw) {
+AttentionPath LatencyBench::pass(int64_t rows, int64_t depth, bool is_prefill, uint64_t draw) {
   const int page_size = model_.store().page_size();
+  AttentionPath path = AttentionPath::kAbsorbed;
   for (int64_t begin = 0; begin < rows; begin += kChunkRows) {
     const int64_t count = std::min(kChunkRows, rows - begin);
     std::vector<int32_t> tokens, positions, slots, logit_rows;
@@ -99,6 +99,7 @@ void LatencyBench::pass(int64_t rows, int64_t depth, bool is_prefill, uint64_t d
                            {static_cast<int32_t>(count), static_cast<int32_t>(kv_end)}};
     const PreparedPass pass = model_.planner().prepare(
         is_prefill ? PassKind::kPrefill : PassKind::kVerify, {&request, 1});
+    if (begin == 0) path = pass.plan.path;
     model_.model().forward(
         {tokens,
          positions,
@@ -110,11 +111,12 @@ void LatencyBench::pass(int64_t rows, int64_t depth, bool is_prefill, uint64_t d
          pass.prefix_parts},
         pass.keys_are_slots() ? model_.store().slot_layers() : model_.store().layers());
   }
+  return path;
 }
 
 PassTime LatencyBench::time_pass(int64_t rows, int64_t depth, bool is_prefill, int runs) {
   std::vector<double> times;
-  pass(rows, depth, is_prefill, 0);
+  const AttentionPath path = pass(rows, depth, is_prefill, 0);
   for (int run = 1; run <= runs; ++run) {
     const auto start = std::chrono::steady_clock::now();
     pass(rows, depth, is_prefill, run);
@@ -135,8 +137,6 @@ PassTime LatencyBench::time_pass(int64_t rows, int64_t depth, bool is_prefill, i
   result.bytes =
       pass_weight_bytes(config, rows, element_bytes) +
       static_cast<double>(depth + rows) * kv_row_bytes * static_cast<double>(config.layer_count);
-  const AttentionPath path =
-      is_prefill ? cheaper_path(config, rows, depth + rows) : AttentionPath::kAbsorbed;
   result.operations = pass_operations(config, rows, depth, is_prefill ? 1 : rows, path);
   return result;
 }

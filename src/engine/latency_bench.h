@@ -36,7 +36,8 @@ class LatencyBench {
   PassTime time_pass(int64_t rows, int64_t depth, bool is_prefill, int runs);
 
  private:
-  void pass(int64_t rows, int64_t depth, bool is_prefill, uint64_t draw);
+  // The form that the plan of its first chunk chose.
+  AttentionPath pass(int64_t rows, int64_t depth, bool is_prefill, uint64_t draw);
   LoadedModel& model_;
   uint64_t seed_;
   std::vector<int32_t> page_table_;
