@@ -201,6 +201,9 @@ void add_batch_options(CLI::App& command, BatchBenchFlags& flags,
   command.add_option("--output-len", flags.bench.output_len, "tokens of each answer")
       ->capture_default_str()
       ->check(number_in(2, 1 << 24));
+  command.add_option("--temperature", flags.bench.temperature, "of sampling; 0: greedy")
+      ->capture_default_str()
+      ->check(number_in(0.0, 2.0));
   command.add_flag("--synthetic-context", flags.bench.synthetic_context,
                    "fill the cache with random numbers instead of prefilling");
 }
@@ -239,12 +242,7 @@ void bench_depth(BatchBenchFlags& flags, const std::vector<int32_t>& batch_sizes
     options.batch_size = batch_size;
     BatchBench bench(*model, options);
     bench.set_depth(most, true);
-    bench.run();  // learns
-    std::string costs;
-    for (int32_t depth = 0; depth <= most; ++depth)
-      costs +=
-          fmt::format(" {:.3f}", bench.adaptive_depth()->expected_seconds(batch_size, depth) * 1e3);
-    if (!flags.json) fmt::print(stderr, "expected ms per iteration, by depth:{}\n", costs);
+    bench.run();                                       // learns
     std::vector<std::vector<double>> rates(most + 2);  // [depth], the last is adaptive
     double accept_length = 1.0;
     for (int round = 0; round < rounds; ++round)
@@ -255,6 +253,12 @@ void bench_depth(BatchBenchFlags& flags, const std::vector<int32_t>& batch_sizes
         rates[which].push_back(static_cast<double>(run.decode_tokens) / run.decode_s());
         if (which == most + 1) accept_length = run.accept_length();
       }
+    std::string costs;
+    for (int32_t depth = 0; depth <= most; ++depth)
+      costs +=
+          fmt::format(" {:.3f}", bench.adaptive_depth()->expected_seconds(batch_size, depth) * 1e3);
+    if (!flags.json)
+      fmt::print(stderr, "batch {}: learned ms per iteration, by depth:{}\n", batch_size, costs);
     size_t best = 0;
     for (int32_t depth = 1; depth <= most; ++depth)
       if (median_of(rates[depth]) > median_of(rates[best])) best = depth;

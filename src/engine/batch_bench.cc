@@ -92,7 +92,8 @@ std::vector<RequestState> BatchBench::make_requests() const {
     RequestState& request = requests[index];
     request.slot = index;
     request.page_table = page_tables_[index].data();
-    request.sampling.temperature = 0.0f;
+    request.sampling.temperature = options_.temperature;
+    request.sampling.seed = options_.seed + index;
     request.draft_steps = options_.draft_len;
     for (int64_t i = 0; i < options_.context_len; ++i)
       request.tokens.push_back(

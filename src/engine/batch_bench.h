@@ -21,6 +21,7 @@ struct BatchBenchOptions {
   // Instead of prefilling, the caches are filled with random numbers; only the last tokens of the
   // prompts are run. Output then means nothing.
   bool synthetic_context = false;
+  float temperature = 0.0f;  // greedy output soon repeats itself, which flatters drafts
   uint64_t seed = 1;
 };
 

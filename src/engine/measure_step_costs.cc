@@ -12,21 +12,39 @@ constexpr int kLeastRounds = 3;
 constexpr int kMostRounds = 15;
 constexpr double kBatchBudget_s = 0.15;  // of one batch size, once it has its least rounds
 constexpr int32_t kBatchStep = 4;
+// Keys of every made-up request: about those of a short conversation.
+constexpr int64_t kContextLen = 256;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// Such that the next token does not complete a page, which would make drafters catch up.
+int64_t made_up_context_len(int64_t most, int page_size) {
+  const int64_t len = std::clamp<int64_t>(most / 2, 1, kContextLen);
+  return len - len % page_size + 1;
+}
+
+double median(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 class MadeUpBatch {
  public:
-  MadeUpBatch(LoadedModel& model, int32_t batch_size) : model_(model), requests_(batch_size) {
+  MadeUpBatch(LoadedModel& model, int32_t batch_size)
+      : model_(model),
+        page_size_(model.planner().config().page_size),
+        context_len_(made_up_context_len(model.context_length(), page_size_)),
+        requests_(batch_size) {
     sink_pages_.resize(model.pages_per_slot());
     for (int32_t slot = 0; slot < batch_size; ++slot) {
       RequestState& request = requests_[slot];
       request.slot = slot;
       request.page_table = sink_pages_.data();
       request.sampling.temperature = 0.0f;
-      request.tokens = {token(slot, 0), token(slot, 1)};
+      for (int64_t i = 0; i < context_len_; ++i) request.tokens.push_back(token(slot, i));
       running_.push_back(&request);
     }
   }
@@ -34,9 +52,10 @@ class MadeUpBatch {
   // One iteration that verifies `depth` drafts per request and proposes as many.
   double time(int32_t depth) {
     for (RequestState& request : requests_) {
-      request.tokens.resize(2);
+      request.tokens.resize(context_len_);
       request.drafts.clear();
-      for (int32_t i = 0; i < depth; ++i) request.drafts.push_back(token(request.slot, 2 + i));
+      for (int32_t i = 0; i < depth; ++i)
+        request.drafts.push_back(token(request.slot, context_len_ + i));
       request.draft_steps = depth;
     }
     const auto start = std::chrono::steady_clock::now();
@@ -44,30 +63,75 @@ class MadeUpBatch {
     return seconds_since(start);
   }
 
-  // Medians by depth. The depths take turns, so that what else the machine does hits all alike.
-  std::vector<double> medians(int32_t max_depth) {
-    std::vector<std::vector<double>> times(max_depth + 1);
+  // Medians of turns: what else the machine does hits all depths alike.
+  MeasuredBatch measure(int32_t max_depth) {
+    std::vector<std::vector<double>> times(max_depth + 1), extends(max_depth + 1);
     const auto start = std::chrono::steady_clock::now();
     for (int round = 0; round < kMostRounds; ++round) {
       if (round >= kLeastRounds && seconds_since(start) > kBatchBudget_s) break;
-      for (int32_t depth = 0; depth <= max_depth; ++depth) times[depth].push_back(time(depth));
+      for (int32_t depth = 0; depth <= max_depth; ++depth) {
+        times[depth].push_back(time(depth));
+        extends[depth].push_back(extend(requests_.size(), depth + 1));
+      }
     }
-    std::vector<double> result;
-    for (std::vector<double>& list : times) {
-      const auto middle = list.begin() + static_cast<int64_t>(list.size() / 2);
-      std::nth_element(list.begin(), middle, list.end());
-      result.push_back(*middle);
+    MeasuredBatch result{static_cast<int32_t>(requests_.size()), {}, {}};
+    const double extend_one = median(extends[0]);
+    for (int32_t depth = 0; depth <= max_depth; ++depth) {
+      result.seconds.push_back(median(times[depth]));
+      result.accepted_seconds.push_back(std::max(0.0, median(extends[depth]) - extend_one));
     }
+    result.seconds[0] += catch_up_seconds();
     return result;
   }
 
  private:
-  int32_t token(int32_t slot, int32_t index) const {
+  // Where nothing is drafted, the drafter's rows wait until a page is complete. What that page then
+  // takes, per iteration.
+  double catch_up_seconds() {
+    const int64_t row_count = std::min<int64_t>(page_size_, context_len_ - 1);
+    if (page_size_ == 1 || row_count == 0) return 0.0;  // none ever wait
+    std::vector<double> times;
+    for (int round = 0; round < kLeastRounds; ++round) times.push_back(extend(1, row_count));
+    return median(times) * static_cast<double>(requests_.size()) / static_cast<double>(row_count);
+  }
+
+  // The drafter takes in that many rows of each of the first requests.
+  double extend(size_t request_count, int64_t row_count) {
+    Drafter& drafter = *model_.drafter();
+    row_count = std::min(row_count, context_len_ - 1);
+    const auto width =
+        static_cast<int64_t>(drafter.target_layers().size()) * model_.config().hidden_dim;
+    const auto rows_in_all = static_cast<int64_t>(request_count) * row_count;
+    states_.resize(rows_in_all * width);
+    for (size_t i = 0; i < states_.size(); ++i)
+      states_[i] = static_cast<float>(random_uniform(0, i, RandomPurpose::kShuffle)) - 0.5f;
+    const int64_t first_position = context_len_ - 1 - row_count;
+    std::vector<ExtendRows> rows;
+    for (size_t i = 0; i < request_count; ++i) {
+      const RequestState& request = requests_[i];
+      const auto tokens = std::span(request.tokens).first(context_len_);
+      rows.push_back({.request = {.slot = request.slot,
+                                  .page_table = request.page_table,
+                                  .tokens = tokens,
+                                  .sampling = &request.sampling},
+                      .first_position = static_cast<int32_t>(first_position),
+                      .next_tokens = tokens.subspan(first_position + 1),
+                      .state_row = static_cast<int64_t>(i) * row_count});
+    }
+    const auto start = std::chrono::steady_clock::now();
+    drafter.extend(rows, {states_.data(), DType::kF32, rows_in_all, width, width});
+    return seconds_since(start);
+  }
+
+  int32_t token(int32_t slot, int64_t index) const {
     return static_cast<int32_t>(random_bits(slot, index, RandomPurpose::kShuffle) %
                                 model_.config().vocab_size);
   }
 
   LoadedModel& model_;
+  int page_size_;  // tokens
+  int64_t context_len_;
+  std::vector<float> states_;
   std::vector<int32_t> sink_pages_;  // zeros
   std::vector<RequestState> requests_;
   std::vector<RequestState*> running_;
@@ -78,16 +142,14 @@ class MadeUpBatch {
 StepCosts measure_step_costs(LoadedModel& model, int32_t max_batch, int32_t max_depth,
                              double budget_s) {
   const auto start = std::chrono::steady_clock::now();
-  std::vector<int32_t> batch_sizes;
-  std::vector<std::vector<double>> seconds;
+  std::vector<MeasuredBatch> batches;
   for (int32_t batch_size = 1;; batch_size = std::min(batch_size * kBatchStep, max_batch)) {
     MadeUpBatch batch(model, batch_size);
     batch.time(max_depth);  // touches everything once
-    batch_sizes.push_back(batch_size);
-    seconds.push_back(batch.medians(max_depth));
+    batches.push_back(batch.measure(max_depth));
     if (batch_size == max_batch || seconds_since(start) > budget_s) break;
   }
-  return {std::move(batch_sizes), std::move(seconds)};
+  return StepCosts(std::move(batches));
 }
 
 }  // namespace foresail

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "model/scratch.h"
+#include "runtime/cache_slot.h"
 #include "runtime/sampling.h"
 
 namespace foresail {
@@ -32,7 +33,7 @@ void HeadDrafter::HeadRows::add(const DraftRequest& request, int32_t token, int3
                                 const float* state, int64_t state_dim, int page_size) {
   tokens.push_back(token);
   positions.push_back(position);
-  slots.push_back(request.page_table[position / page_size] * page_size + position % page_size);
+  slots.push_back(cache_slot(request.page_table, position, page_size));
   states.insert(states.end(), state, state + state_dim);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "model/scratch.h"
+#include "runtime/cache_slot.h"
 #include "runtime/logprobs.h"
 #include "runtime/random.h"
 
@@ -24,7 +25,7 @@ struct Iteration::Rows {
       const int32_t position = first_position + i;
       token_ids.push_back(tokens[i]);
       positions.push_back(position);
-      slots.push_back(request.page_table[position / page_size] * page_size + position % page_size);
+      slots.push_back(cache_slot(request.page_table, position, page_size));
     }
     requests.push_back({request.page_table, {count, first_position + count}});
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/scratch.h"
+#include "runtime/cache_slot.h"
 
 namespace foresail {
 namespace {
@@ -13,7 +14,7 @@ struct TextRows {
   void add(const DraftRequest& request, int32_t token, int32_t position, int page_size) {
     tokens.push_back(token);
     positions.push_back(position);
-    slots.push_back(request.page_table[position / page_size] * page_size + position % page_size);
+    slots.push_back(cache_slot(request.page_table, position, page_size));
   }
 };
 

@@ -14,23 +14,32 @@ namespace {
 // An iteration of `batch` requests: `row` seconds per verified row beyond the first per request,
 // `draft` seconds per draft.
 StepCosts linear_costs(int32_t max_depth, double row, double draft) {
-  const std::vector<int32_t> batch_sizes{1, 4, 16};
-  std::vector<std::vector<double>> seconds;
-  for (const int32_t batch : batch_sizes) {
-    seconds.emplace_back();
-    for (int32_t depth = 0; depth <= max_depth; ++depth)
-      seconds.back().push_back(1.0 + 0.02 * batch + row * depth * batch + draft * depth);
+  std::vector<MeasuredBatch> batches;
+  for (const int32_t batch : {1, 4, 16}) {
+    MeasuredBatch& measured = batches.emplace_back(MeasuredBatch{batch, {}, {}});
+    for (int32_t depth = 0; depth <= max_depth; ++depth) {
+      measured.seconds.push_back(1.0 + 0.02 * batch + row * depth * batch + draft * depth);
+      measured.accepted_seconds.push_back(0.0);
+    }
   }
-  return {batch_sizes, seconds};
+  return StepCosts(std::move(batches));
 }
 
 TEST(StepCosts, BetweenAndBeyondMeasuredBatchesALine) {
-  const StepCosts costs({1, 4, 16}, {{1.0}, {2.5}, {8.5}});
-  EXPECT_DOUBLE_EQ(costs.at(1, 0), 1.0);
-  EXPECT_DOUBLE_EQ(costs.at(2, 0), 1.5);
-  EXPECT_DOUBLE_EQ(costs.at(10, 0), 5.5);
-  EXPECT_DOUBLE_EQ(costs.at(32, 0), 16.5);
-  EXPECT_DOUBLE_EQ(StepCosts({4}, {{2.0}}).at(2, 0), 1.0);
+  const StepCosts costs({{1, {1.0}, {0.0}}, {4, {2.5}, {0.0}}, {16, {8.5}, {0.0}}});
+  EXPECT_DOUBLE_EQ(costs.at(1, 0, 0), 1.0);
+  EXPECT_DOUBLE_EQ(costs.at(2, 0, 0), 1.5);
+  EXPECT_DOUBLE_EQ(costs.at(10, 0, 0), 5.5);
+  EXPECT_DOUBLE_EQ(costs.at(32, 0, 0), 16.5);
+  EXPECT_DOUBLE_EQ(StepCosts({{4, {2.0}, {0.0}}}).at(2, 0, 0), 1.0);
+}
+
+TEST(StepCosts, AcceptedDraftsCostWhatTheDrafterTakesIn) {
+  const StepCosts costs({{2, {1.0, 2.0, 3.0}, {0.0, 0.1, 0.4}}});
+  EXPECT_DOUBLE_EQ(costs.at(2, 0, 0.0), 1.0);
+  EXPECT_DOUBLE_EQ(costs.at(2, 2, 0.0), 3.0);
+  EXPECT_DOUBLE_EQ(costs.at(2, 2, 1.0), 3.2);
+  EXPECT_DOUBLE_EQ(costs.at(2, 2, 2.0), 3.4);
 }
 
 struct Case {
@@ -65,18 +74,61 @@ TEST(AdaptiveDepth, NeverLosesMoreThanThreePercentAgainstTheBestFixedDepth) {
     for (int32_t depth = 0; depth <= kMaxDepth; ++depth) {
       double tokens = 1.0, chain = 1.0;
       for (int32_t i = 0; i < depth; ++i) tokens += chain *= c.acceptance;
-      best_rate = std::max(best_rate, c.batch * tokens / costs.at(c.batch, depth));
+      best_rate = std::max(best_rate, c.batch * tokens / costs.at(c.batch, depth, 0));
     }
     AdaptiveDepth adaptive(costs);
     double tokens = 0.0, seconds = 0.0;
     for (uint64_t step = 0; step < 5000; ++step) {
       const int32_t depth = adaptive.choose(c.batch);
-      seconds += costs.at(c.batch, depth);
+      seconds += costs.at(c.batch, depth, 0);
       tokens += tokens_of(depth, step, &adaptive);
     }
     EXPECT_GT(tokens / seconds, 0.97 * best_rate)
         << "acceptance " << c.acceptance << " row " << c.row << " batch " << c.batch;
   }
+}
+
+// Start-up measured one depth wrongly, and the machine runs at a changing pace ever since.
+TEST(AdaptiveDepth, FindsTheBestDepthThoughItsCostWasMeasuredWrongly) {
+  constexpr int32_t kMaxDepth = 3, kBatch = 4;
+  constexpr double kAcceptance = 0.75;
+  const StepCosts truth = linear_costs(kMaxDepth, 0.05, 0.05);
+  const auto rate = [&](int32_t depth) {
+    double tokens = 1.0, chain = 1.0;
+    for (int32_t i = 0; i < depth; ++i) tokens += chain *= kAcceptance;
+    return tokens / truth.at(kBatch, depth, 0);
+  };
+  double best_rate = 0.0;
+  for (int32_t depth = 0; depth <= kMaxDepth; ++depth) best_rate = std::max(best_rate, rate(depth));
+  for (int32_t wrong = 0; wrong <= kMaxDepth; ++wrong)
+    for (const double error : {0.7, 1.4}) {
+      std::vector<double> seconds;
+      for (int32_t depth = 0; depth <= kMaxDepth; ++depth)
+        seconds.push_back(truth.at(kBatch, depth, 0) * (depth == wrong ? error : 1.0));
+      AdaptiveDepth adaptive(StepCosts({{kBatch, seconds, std::vector<double>(kMaxDepth + 1)}}));
+      double tokens = 0.0, spent = 0.0;
+      int32_t verified = 0;
+      for (uint64_t step = 0; step < 20000; ++step) {
+        const int32_t depth = adaptive.choose(kBatch);
+        const double pace = 1.0 + 0.5 * std::sin(static_cast<double>(step) / 700.0) +
+                            0.2 * random_uniform(3, step, RandomPurpose::kShuffle);
+        if (verified == depth)
+          adaptive.observe_seconds(kBatch, depth, pace * truth.at(kBatch, depth, 0));
+        for (int32_t request = 0; request < kBatch; ++request) {
+          int accepted = 0;
+          while (accepted < verified &&
+                 random_uniform(5, 100 * step + 10 * request + accepted,
+                                RandomPurpose::kSimulateAccept) < kAcceptance)
+            ++accepted;
+          adaptive.observe(verified, accepted);
+        }
+        verified = depth;
+        if (step < 5000) continue;  // learning
+        tokens += rate(depth) * truth.at(kBatch, depth, 0);
+        spent += truth.at(kBatch, depth, 0);
+      }
+      EXPECT_GT(tokens / spent, 0.97 * best_rate) << "depth " << wrong << " measured x " << error;
+    }
 }
 
 TEST(AdaptiveDepth, ComesBackWhenAcceptanceRises) {
