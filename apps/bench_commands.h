@@ -7,7 +7,6 @@ namespace foresail {
 
 void add_bench_kernels(CLI::App& bench);
 void add_bench_latency(CLI::App& bench);
-void add_bench_batch(CLI::App& bench);
 void add_bench_depth(CLI::App& bench);
 void add_bench_ab(CLI::App& bench);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "apps/bench_batch.h"
 #include "apps/bench_commands.h"
 #include "apps/flag_checks.h"
 #include "apps/model_flags.h"
@@ -15,10 +16,9 @@ namespace foresail {
 namespace {
 
 struct BenchFlags {
-  ModelFlags model;
+  BatchBenchFlags batch;  // the model too
   std::vector<int64_t> prefill{512}, depths{512}, widths{1, 2, 4, 8};
   int runs = 9;
-  bool json = false;
 };
 
 // What a pass of several rows costs against one row of the same depth, and what it must cost at
@@ -66,30 +66,31 @@ void print_row(const PassTime& time, const char* kind, const WidthCost& cost, co
       format_bytes(static_cast<uint64_t>(time.expert_bytes)));
 }
 
-void bench_latency(BenchFlags& flags) {
+void bench_passes(BenchFlags& flags) {
   int64_t longest = 0;
   for (const int64_t length : flags.prefill) longest = std::max(longest, length);
   for (const int64_t depth : flags.depths)
     longest =
         std::max(longest, depth + *std::max_element(flags.widths.begin(), flags.widths.end()));
-  flags.model.options.context_length = std::max(flags.model.options.context_length, longest);
-  const auto model = load_model(flags.model);
-  const int threads = flags.model.options.threads > 0
-                          ? flags.model.options.threads
+  flags.batch.model.options.context_length =
+      std::max(flags.batch.model.options.context_length, longest);
+  const auto model = load_model(flags.batch.model);
+  const int threads = flags.batch.model.options.threads > 0
+                          ? flags.batch.model.options.threads
                           : static_cast<int>(std::thread::hardware_concurrency());
   ThreadPool pool(threads);
   const std::string isa(model->kernels().name());
   const bool bf16 = model->kernels().act_dtype() == DType::kBF16;
-  const auto probe = [&] { return probe_floors(pool, flags.model.options.cpu_isa, bf16); };
+  const auto probe = [&] { return probe_floors(pool, flags.batch.model.options.cpu_isa, bf16); };
   const Floors before = probe();
   LatencyBench bench(*model, 1);
-  if (!flags.json)
+  if (!flags.batch.json)
     fmt::print("{:<8} {:>6} {:>7} {:>10} {:>10} {:>9} {:>10} {:>10} {:>9} {:>9} {:>10}\n", "pass",
                "rows", "depth", "median ms", "fastest ms", "tok/s", "of bytes", "of ops",
                "vs 1 row", "its bytes", "experts");
   for (const int64_t length : flags.prefill)
     print_row(bench.time_pass(length, 0, true, std::max(1, length > 1024 ? 2 : flags.runs / 3)),
-              "prefill", {}, before, flags.json);
+              "prefill", {}, before, flags.batch.json);
   for (const int64_t depth : flags.depths) {
     if (depth > 0) bench.time_pass(depth, 0, true, 1);
     PassTime one_row;
@@ -97,11 +98,11 @@ void bench_latency(BenchFlags& flags) {
       const PassTime time = bench.time_pass(width, depth, false, flags.runs * 3);
       if (width == 1) one_row = time;
       print_row(time, width == 1 ? "decode" : "verify", width_cost(time, one_row), before,
-                flags.json);
+                flags.batch.json);
     }
   }
   const Floors after = probe();
-  if (!flags.json)
+  if (!flags.batch.json)
     fmt::print(
         "probes, {} threads: read {:.1f} GB/s before and {:.1f} after, arithmetic {:.0f} and "
         "{:.0f} GFLOP/s; kernels {}\n",
@@ -120,17 +121,21 @@ void bench_latency(BenchFlags& flags) {
 
 void add_bench_latency(CLI::App& bench) {
   auto flags = std::make_shared<BenchFlags>();
-  CLI::App* command =
-      bench.add_subcommand("latency", "Time prefill, decode and verify passes of one request");
+  CLI::App* command = bench.add_subcommand(
+      "latency", "Time the passes of one request, or serve one batch in process");
   command->footer(
-      "columns:\n"
+      "With --batch-size, --input-len or --output-len a batch of equal requests is served in "
+      "process:\n"
+      "TTFT, TPOT, accept length, metadata per iteration. Else the passes of one request are "
+      "timed:\n"
       "  of bytes, of ops   what a pass must read and compute, over its time and the probes' "
       "rates\n"
       "  vs 1 row           time against that of one row\n"
       "  its bytes          bytes it must read against those of one row: the floor of the former\n"
       "  experts            the part of these bytes that is routed experts, each distinct one "
       "once");
-  add_model_flags(*command, flags->model, false);
+  add_model_flags(*command, flags->batch.model, true);
+  add_batch_options(*command, flags->batch);
   command->add_option("--prefill", flags->prefill, "prompt lengths, comma separated")
       ->delimiter(',')
       ->capture_default_str()
@@ -147,8 +152,19 @@ void add_bench_latency(CLI::App& bench) {
   command->add_option("--runs", flags->runs, "timed runs per row")
       ->capture_default_str()
       ->check(number_in(1, 1000));
-  command->add_flag("--json", flags->json, "print JSON lines");
-  command->callback([flags] { bench_latency(*flags); });
+  command->add_flag("--json", flags->batch.json, "print JSON lines");
+  command->callback([flags, command] {
+    const auto given = [&](const char* option) { return command->count(option) > 0; };
+    const bool whole_batch = given("--batch-size") || given("--input-len") ||
+                             given("--output-len") || given("--synthetic-context") ||
+                             given("--temperature");
+    if (whole_batch) return bench_batch(flags->batch, flags->runs);
+    if (given("--speculative-algorithm"))
+      throw_error(ErrorCode::kUsage,
+                  "passes of one request do not speculate: add --batch-size, --input-len or "
+                  "--output-len to serve a batch, or leave --speculative-algorithm out");
+    bench_passes(*flags);
+  });
 }
 
 }  // namespace foresail

@@ -7,7 +7,6 @@ void add_bench_command(CLI::App& app) {
   bench->require_subcommand(1);
   add_bench_kernels(*bench);
   add_bench_latency(*bench);
-  add_bench_batch(*bench);
   add_bench_depth(*bench);
   add_bench_ab(*bench);
 }

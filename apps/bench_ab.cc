@@ -1,0 +1,130 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "apps/bench_batch.h"
+#include "apps/bench_commands.h"
+#include "apps/flag_checks.h"
+#include "apps/sha256.h"
+#include "base/error.h"
+
+namespace foresail {
+namespace {
+
+// Two-sided 95 % quantiles of Student's t for 1 ... 10 degrees of freedom; beyond, of the normal.
+double t_quantile(size_t degrees) {
+  constexpr double kTable[] = {12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23};
+  return degrees <= std::size(kTable) ? kTable[degrees - 1] : 1.98;
+}
+
+struct Interval {
+  double mean = 0.0;
+  double half_width = 0.0;  // of the 95 % confidence interval
+};
+Interval confidence(const std::vector<double>& values) {
+  const double mean = mean_of(values);
+  if (values.size() < 2) return {mean, std::numeric_limits<double>::infinity()};
+  double squares = 0.0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  const auto count = static_cast<double>(values.size());
+  return {mean, t_quantile(values.size() - 1) * std::sqrt(squares / (count - 1) / count)};
+}
+
+enum class Toggle { kDraftKvIndices, kMhaChunkMetadata };
+
+void apply(LoadedModel& model, Toggle toggle, bool skip) {
+  model.planner().skip_unread_work(toggle != Toggle::kDraftKvIndices || skip,
+                                   toggle != Toggle::kMhaChunkMetadata || skip);
+}
+
+void bench_ab(BatchBenchFlags& flags, Toggle toggle, const std::string& toggle_name, int rounds) {
+  const auto model = load_for_batch(flags);
+  BatchBench bench(*model, flags.bench);
+  std::vector<std::vector<BatchFigures>> runs(2);  // [skip]
+  std::vector<std::string> hashes(2);
+  std::vector<double> tpot_change, ttft_change;
+  bench.run();  // warm-up
+  for (int round = 0; round < rounds; ++round) {
+    BatchFigures of[2];
+    for (int turn = 0; turn < 2; ++turn) {
+      // The order alternates, so that drift of the machine hits both alike.
+      const int skip = (turn + round) % 2;
+      apply(*model, toggle, skip == 1);
+      const BatchBenchResult run = bench.run();
+      of[skip] = figures_of(run);
+      const std::string hash = sha256_of_ids(run.ids);
+      if (hashes[skip].empty()) hashes[skip] = hash;
+      if (hash != hashes[skip] || (!hashes[1 - skip].empty() && hash != hashes[1 - skip]))
+        throw_error(ErrorCode::kDevice, "the toggle changed the output: token ids {} and {}", hash,
+                    hashes[1 - skip]);
+      runs[skip].push_back(of[skip]);
+    }
+    tpot_change.push_back(100 * (of[1].mean_tpot_ms / of[0].mean_tpot_ms - 1));
+    ttft_change.push_back(100 * (of[1].ttft_ms / of[0].ttft_ms - 1));
+  }
+  const auto median_run = [](std::vector<BatchFigures> list) {
+    std::sort(list.begin(), list.end(), [](const BatchFigures& a, const BatchFigures& b) {
+      return a.mean_tpot_ms < b.mean_tpot_ms;
+    });
+    return list[list.size() / 2];
+  };
+  const Interval tpot = confidence(tpot_change);
+  const Interval ttft = confidence(ttft_change);
+  if (flags.json) {
+    fmt::print("{}\n", Json{{"toggle", toggle_name},
+                            {"off", figures_json(median_run(runs[0]))},
+                            {"on", figures_json(median_run(runs[1]))},
+                            {"tpot_change_percent", tpot.mean},
+                            {"tpot_change_ci95", tpot.half_width},
+                            {"ttft_change_percent", ttft.mean},
+                            {"ttft_change_ci95", ttft.half_width},
+                            {"rounds", rounds},
+                            {"context", flags.bench.context_len},
+                            {"output_len", flags.bench.output_len},
+                            {"synthetic_context", flags.bench.synthetic_context},
+                            {"simulated_accept_length", flags.model.simulate_accept_length},
+                            {"sha256", hashes[0]}}
+                           .dump());
+    return;
+  }
+  print_figures_header("median of rounds");
+  print_figures("no-" + toggle_name, median_run(runs[0]));
+  print_figures(toggle_name, median_run(runs[1]));
+  fmt::print(
+      "change by {}: TPOT {:+.2f} % +- {:.2f}, TTFT {:+.2f} % +- {:.2f} (95 %, {} interleaved "
+      "rounds)\ntoken ids sha256 {} in every run\n{}\n",
+      toggle_name, tpot.mean, tpot.half_width, ttft.mean, ttft.half_width, rounds, hashes[0],
+      figures_notes(flags));
+}
+
+}  // namespace
+
+void add_bench_ab(CLI::App& bench) {
+  CLI::App* command = bench.add_subcommand(
+      "ab", "What leaving out unread metadata is worth: the same run with and without it");
+  auto flags = std::make_shared<BatchBenchFlags>();
+  auto toggle = std::make_shared<std::string>();
+  auto rounds = std::make_shared<int>(5);
+  add_model_flags(*command, flags->model, true);
+  add_batch_options(*command, *flags);
+  command->add_option("--toggle", *toggle, "skip-draft-kv-indices or skip-mha-chunk-metadata")
+      ->required();
+  command->add_option("--rounds", *rounds, "interleaved pairs of runs")
+      ->capture_default_str()
+      ->check(number_in(1, 1000));
+  command->add_flag("--json", flags->json, "print one JSON object");
+  command->callback([flags, toggle, rounds] {
+    if (*toggle != "skip-draft-kv-indices" && *toggle != "skip-mha-chunk-metadata")
+      throw_error(ErrorCode::kUsage,
+                  "--toggle {} is unknown: choose skip-draft-kv-indices or skip-mha-chunk-metadata",
+                  *toggle);
+    bench_ab(
+        *flags,
+        *toggle == "skip-draft-kv-indices" ? Toggle::kDraftKvIndices : Toggle::kMhaChunkMetadata,
+        *toggle, *rounds);
+  });
+}
+
+}  // namespace foresail

@@ -1,0 +1,44 @@
+// What the benches of whole batches share: their options, their figures and the table of these.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/command.h"
+#include "apps/model_flags.h"
+#include "base/json.h"
+#include "engine/batch_bench.h"
+
+namespace foresail {
+
+struct BatchBenchFlags {
+  ModelFlags model;
+  BatchBenchOptions bench;
+  bool json = false;
+};
+
+// Figures of one run, as in a row of the table. Milliseconds where the name says so.
+struct BatchFigures {
+  double ttft_ms, mean_tpot_ms, median_tpot_ms, tokens_per_s, accept_length;
+  double itl_chunk_ms, itl_token_ms;
+  double metadata_us_per_step, builds_per_step, plans_per_step;
+  int64_t prefill_ragged_plans;
+};
+BatchFigures figures_of(const BatchBenchResult& run);
+Json figures_json(const BatchFigures& figures);
+void print_figures_header(const char* first);
+void print_figures(const std::string& name, const BatchFigures& figures);
+// What the columns mean, and what was pretended.
+std::string figures_notes(const BatchBenchFlags& flags);
+
+// With a list, several batch sizes.
+void add_batch_options(CLI::App& command, BatchBenchFlags& flags,
+                       std::vector<int32_t>* batch_sizes = nullptr);
+// Loads the model with room for the batch and sets flags.bench.draft_len.
+std::unique_ptr<LoadedModel> load_for_batch(BatchBenchFlags& flags);
+
+// The batch form of `bench latency`.
+void bench_batch(BatchBenchFlags& flags, int runs);
+
+}  // namespace foresail
