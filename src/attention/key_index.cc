@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "kernels/cache_slot.h"
+
 namespace foresail {
 
 void fill_key_block(const KeyIndexRow& row, int page_size, int32_t block, int32_t* out) {
   const int32_t begin = block * kKeysPerBlock;
   const int32_t end = std::min(row.key_count, begin + kKeysPerBlock);
   for (int32_t key = begin; key < end; ++key)
-    out[key] = row.block_table[key / page_size] * page_size + key % page_size;
+    out[key] = cache_slot(row.block_table, key, page_size);
 }
 
 KeyIndex build_key_index(std::span<const KeyIndexRow> rows, int page_size) {

@@ -37,8 +37,11 @@ PreparedPass PassPlanner::build(PassKind kind, std::span<const PassRows> request
     const BuildTimer timer(build_seconds_);
     std::vector<KeyIndexRow> rows;
     for (size_t i = 0; i < requests.size(); ++i) {
-      const int later_steps = pass_counts.empty() ? 0 : std::max(0, pass_counts[i] - 1);
-      rows.push_back({requests[i].block_table, lengths[i].kv_end + later_steps});
+      int32_t key_count = lengths[i].kv_end;
+      // The keys of the loop's last step. A request without a pass may have no page for any.
+      if (!pass_counts.empty())
+        key_count = pass_counts[i] == 0 ? 0 : key_count + pass_counts[i] - 1;
+      rows.push_back({requests[i].block_table, key_count});
     }
     key_index = build_key_index(rows, config_.page_size);
     ++counts_.key_index_builds;

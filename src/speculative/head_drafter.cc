@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/cache_slot.h"
 #include "model/scratch.h"
-#include "runtime/cache_slot.h"
 #include "runtime/sampling.h"
 
 namespace foresail {

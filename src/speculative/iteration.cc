@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "kernels/cache_slot.h"
 #include "model/scratch.h"
-#include "runtime/cache_slot.h"
 #include "runtime/logprobs.h"
 #include "runtime/random.h"
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/cache_slot.h"
 #include "model/scratch.h"
-#include "runtime/cache_slot.h"
 
 namespace foresail {
 namespace {

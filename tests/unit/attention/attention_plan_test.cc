@@ -175,6 +175,19 @@ TEST(PassPlanner, ADraftLoopIsOnePlanWhateverItsSteps) {
   }
 }
 
+// Its next page may not be its own yet: nothing is listed that nothing reads.
+TEST(PassPlanner, ADraftLoopListsNoKeysOfARequestWithoutAPass) {
+  std::vector<int32_t> block_table(8, 3);
+  AttentionConfig config;
+  config.backend = AttentionBackend::kIndexed;
+  config.page_size = 16;
+  PassPlanner planner(config, deepseek_dims());
+  const PassRows rows[] = {{nullptr, {1, 17}}, {block_table.data(), {1, 5}}};
+  const int pass_counts[] = {0, 2};
+  const PreparedDraftLoop loop = planner.prepare_draft_loop(rows, pass_counts);
+  EXPECT_EQ(loop.first.key_index.kv_indptr, (std::vector<int32_t>{0, 0, 6}));
+}
+
 TEST(AttentionBackendNames, OthersNamesMapToWhatReadsTheSame) {
   for (const char* name : {"paged", "trtllm_mla", "tokenspeed_mla", "flashmla"})
     EXPECT_EQ(parse_attention_backend(name), AttentionBackend::kPaged);

@@ -7,9 +7,9 @@
 
 namespace foresail {
 
-// Slot (page * page_size + offset) of `position` in a request's page table. Throws Error{kDevice}
-// beyond the request's pages (the table marks them with a negative page): the step fails and
-// nothing is written.
+// Slot (page * page_size + offset) of `position` in a request's page table. Beyond the request's
+// pages the table holds the sink page, or in debug builds a negative one: then this throws
+// Error{kDevice}, the step fails and nothing is written.
 inline int32_t cache_slot(const int32_t* page_table, int32_t position, int page_size) {
   const int32_t page = page_table[position / page_size];
   if (page < 0) throw_error(ErrorCode::kDevice, "position {} has no page", position);
