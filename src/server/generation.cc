@@ -100,7 +100,7 @@ void Generation::Waker::wake(const std::shared_ptr<Waker>& waker) {
   if (waker->posted.exchange(true)) return;
   waker->exchange->post([waker] {
     waker->posted = false;
-    if (const auto generation = waker->generation.lock()) generation->pump();
+    if (const auto owner = waker->generation.lock()) owner->pump();
   });
 }
 
