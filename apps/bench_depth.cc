@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "apps/bench_batch.h"
 #include "apps/bench_commands.h"
@@ -68,6 +69,7 @@ void bench_depth(BatchBenchFlags& flags, const std::vector<int32_t>& batch_sizes
     fmt::print(" {:>8.2f} {:>6.3f} ({:.3f}-{:.3f})\n", accept_length, median_of(ratios),
                *std::min_element(ratios.begin(), ratios.end()),
                *std::max_element(ratios.begin(), ratios.end()));
+    std::fflush(stdout);  // rows of a slow model are worth seeing as they come
   }
   if (!flags.json)
     fmt::print(
