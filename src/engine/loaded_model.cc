@@ -205,10 +205,11 @@ void LoadedModel::load_drafter(WeightLoader& loader, CacheFormat cache_format) {
       // Its keys and values are no latents of unit scale.
       if (!draft.is_mla && cache_format.dtype == DType::kF8E4M3) cache_format = {DType::kBF16};
       if (third)
-        make("eagle3", std::make_unique<Eagle3Head>(draft, *model_, draft_loader));
+        make("eagle3", std::make_unique<Eagle3Head>(draft, *model_, draft_loader, loader));
       else
         make("eagle", std::make_unique<EagleHead>(draft, *model_, draft_loader));
       source->finish();
+      loader.account(draft_loader.packed_bytes());
       return;
     }
     case SpeculativeAlgorithm::kStandalone: {

@@ -32,7 +32,8 @@ std::vector<int32_t> load_token_map(WeightLoader& loader, const DraftConfig& con
 
 }  // namespace
 
-Eagle3Head::Eagle3Head(const DraftConfig& config, const MlaModel& target, WeightLoader& loader)
+Eagle3Head::Eagle3Head(const DraftConfig& config, const MlaModel& target, WeightLoader& loader,
+                       WeightLoader& target_loader)
     : config_(config),
       target_(target),
       target_token_(load_token_map(loader, config)),
@@ -64,12 +65,15 @@ Eagle3Head::Eagle3Head(const DraftConfig& config, const MlaModel& target, Weight
   if (loader.has("embed_tokens.weight"))
     own_embedding_ = load_embedding(loader, "embed_tokens.weight", config.mla);
   if (loader.has("lm_head.weight")) {
-    own_head_ = loader.matrix("lm_head.weight", config.draft_vocab_size, hidden_dim);
-  } else if (config.draft_vocab_size != config.mla.vocab_size ||
-             hidden_dim != target.config().hidden_dim) {
-    throw_model_error(
-        "the draft head has no lm_head.weight and its vocabulary or width differs from the "
-        "target's");
+    head_ = loader.matrix("lm_head.weight", config.draft_vocab_size, hidden_dim);
+  } else {
+    if (hidden_dim != target.config().hidden_dim)
+      throw_model_error(
+          "the draft head has no lm_head.weight and cannot use the target's, because its "
+          "hidden_size {} differs from the target's {}: add lm_head.weight",
+          hidden_dim, target.config().hidden_dim);
+    logit_scale_ = static_cast<float>(target.config().logit_scale);
+    if (!target_token_.empty()) head_ = target.load_head_rows(target_token_, target_loader);
   }
   const int64_t embedding_dim = own_embedding_.present() ? hidden_dim : target.config().hidden_dim;
   if (embedding_dim != hidden_dim)
@@ -132,7 +136,7 @@ DraftHead::Output Eagle3Head::forward(const DraftBatch& batch,
   const MatrixView logits = scratch_matrix(arena_, DType::kF32, selected, config_.draft_vocab_size);
   gather_rows(y, batch.selected_rows, picked);
   kernels.rms_norm(picked, head_norm_.data(), eps, normed_states);
-  kernels.linear(normed_states, own_head_ ? *own_head_ : target_.head(), nullptr, 1.0f, false,
+  kernels.linear(normed_states, head_ ? *head_ : target_.head(), nullptr, logit_scale_, false,
                  logits);
   return {config_.norm_output ? normed_states : picked, logits};
 }

@@ -1,5 +1,6 @@
 // An EAGLE-3 head (Li et al. 2025): fc over three target states, one layer that reads
-// [norm(embedding), norm(state)], a reduced draft vocabulary. Llama and MLA layers.
+// [norm(embedding), norm(state)], a reduced draft vocabulary. Llama and MLA layers. A head without
+// lm_head.weight drafts with the rows of the target's vocabulary head that d2t names.
 #pragma once
 
 #include <memory>
@@ -13,8 +14,9 @@ namespace foresail {
 
 class Eagle3Head : public DraftHead {
  public:
-  // The target must outlive the head.
-  Eagle3Head(const DraftConfig& config, const MlaModel& target, WeightLoader& loader);
+  // The target must outlive the head; target_loader is the one that it came from.
+  Eagle3Head(const DraftConfig& config, const MlaModel& target, WeightLoader& loader,
+             WeightLoader& target_loader);
 
   Output forward(const DraftBatch& batch, std::span<const LatentCache> caches) override;
   std::vector<CacheShape> cache_shapes() const override;
@@ -34,7 +36,8 @@ class Eagle3Head : public DraftHead {
   std::unique_ptr<MlaAttention> latent_attention_;
   std::unique_ptr<GatedMlp> mlp_;
   EmbeddingTable own_embedding_;       // empty: the target's
-  MatrixPtr own_head_;                 // null: the target's
+  MatrixPtr head_;                     // [draft vocabulary, H]; null: the target's as it is
+  float logit_scale_ = 1.0f;           // the target's where its rows are used
   std::vector<int32_t> target_token_;  // draft id -> target id; empty: the same
   RopeTables rope_;
   Arena arena_;

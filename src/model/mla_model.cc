@@ -1,6 +1,7 @@
 #include "model/mla_model.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "base/check.h"
 
@@ -20,6 +21,14 @@ EmbeddingTable load_embedding(WeightLoader& loader, const std::string& name,
   return {std::move(source), static_cast<float>(config.embedding_scale)};
 }
 
+namespace {
+
+bool has_head_of_its_own(const WeightLoader& loader, const ModelConfig& config) {
+  return loader.has("lm_head.weight") || !config.tied_embeddings;
+}
+
+}  // namespace
+
 MatrixView EmbeddingTable::view() const {
   return {tensor.data.data(), tensor.dtype, tensor.shape[0], tensor.shape[1], tensor.shape[1]};
 }
@@ -32,12 +41,29 @@ MlaModel::MlaModel(const ModelConfig& config, WeightLoader& loader, KernelSet& k
     layers_.emplace_back(config, loader, "model.layers." + std::to_string(layer) + ".",
                          config.layer_is_moe[layer]);
   final_norm_ = loader.vector("model.norm.weight", config.hidden_dim);
-  if (loader.has("lm_head.weight") || !config.tied_embeddings) {
+  if (has_head_of_its_own(loader, config)) {
     head_ = loader.matrix("lm_head.weight", config.vocab_size, config.hidden_dim);
   } else {
     const MatrixView table = embedding_.view();
     head_ = loader.pack({table.data, table.dtype, table.rows, table.cols, table.stride});
   }
+}
+
+MatrixPtr MlaModel::load_head_rows(std::span<const int32_t> ids, WeightLoader& loader) const {
+  HostTensor own_head;
+  MatrixView table = embedding_.view();
+  if (has_head_of_its_own(loader, config_)) {
+    own_head = loader.tensor("lm_head.weight", {config_.vocab_size, config_.hidden_dim});
+    table = {own_head.data.data(), own_head.dtype, config_.vocab_size, config_.hidden_dim,
+             config_.hidden_dim};
+  }
+  const size_t row_bytes = config_.hidden_dim * size_bytes(table.dtype);
+  Buffer rows(ids.size() * row_bytes);
+  for (size_t i = 0; i < ids.size(); ++i)
+    std::memcpy(rows.data() + i * row_bytes,
+                static_cast<const std::byte*>(table.data) + ids[i] * row_bytes, row_bytes);
+  return loader.pack({rows.data(), table.dtype, static_cast<int64_t>(ids.size()),
+                      config_.hidden_dim, config_.hidden_dim});
 }
 
 std::vector<float> MlaModel::query_scale(std::span<const int32_t> positions) const {

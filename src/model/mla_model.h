@@ -38,6 +38,9 @@ class MlaModel {
   const ModelConfig& config() const { return config_; }
   const EmbeddingTable& embedding() const { return embedding_; }
   const Matrix& head() const { return *head_; }
+  // The rows of the vocabulary head that belong to `ids`, read once more from the loader that the
+  // model came from.
+  MatrixPtr load_head_rows(std::span<const int32_t> ids, WeightLoader& loader) const;
   int64_t context_len() const { return rope_.position_count(); }
   KernelSet& kernels() const { return kernels_; }
   Arena& arena() { return arena_; }

@@ -1,5 +1,6 @@
 #include "model/weight_loader.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -29,7 +30,8 @@ WeightLoader::WeightLoader(WeightSource& source, KernelSet& kernels, LoadProgres
 
 HostTensor WeightLoader::tensor(std::string_view name, std::initializer_list<int64_t> shape) {
   HostTensor result = source_.take(name, {shape.begin(), shape.size()});
-  done_bytes_ += result.data.size_bytes();
+  // A tensor can be read twice (MlaModel::load_head_rows).
+  done_bytes_ = std::min(done_bytes_ + result.data.size_bytes(), total_bytes_);
   if (progress_) progress_(done_bytes_, total_bytes_);
   return result;
 }
