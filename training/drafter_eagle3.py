@@ -1,4 +1,7 @@
-"""The EAGLE-3 head: one Llama layer over (token embedding, fused states of three target layers)."""
+"""The EAGLE-3 head: one Llama layer over (token embedding, fused states of three target layers).
+
+It has no output matrix: its logits come from the rows of the target's that d2t names.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -48,7 +51,6 @@ class Eagle3(nn.Module):
         self.fc = nn.Linear(3 * H, H, bias=False)
         self.midlayer = MidLayer(c)
         self.norm = RMSNorm(H, c["rms_norm_eps"])
-        self.lm_head = nn.Linear(H, D, bias=False)
         self.register_buffer("d2t", torch.zeros(D, dtype=torch.int64))  # target id = d + d2t[d]
         self.register_buffer("t2d", torch.zeros(c["vocab_size"], dtype=torch.bool))
 

@@ -10,6 +10,7 @@ import data
 from checkpoint import load_eagle3, load_target
 from corpus import BOS
 from generate import generate, repeated_4_grams
+from train_heads import Wanted, draft_figures
 from train_target import held_out, token_losses
 from unroll import Eagle3Steps, MTPSteps, unroll
 
@@ -37,24 +38,19 @@ def walk(hits, draft_len):
 def acceptance(target, drafter, text, prompt_len, temperature, max_drafts, aux_layers):
     """text [B, L]: prompts and the target's own continuations at this temperature.
 
-    temperature 0: exact greedy acceptance. Else: mean of sum(min(p, q)) per step, on the condition
-    that the steps before were accepted, taken over texts that the target sampled.
+    temperature 0: exact greedy acceptance. Else: mean chance per step that the drafter draws the
+    text's next token under the target's noise, on the condition that the steps before were accepted.
     """
     state, aux = target(text, aux_layers)
-    truth = target.head(state[:, 1:]).float()
+    following = torch.nn.functional.pad(text[:, 2:], (0, 1), value=-1)
+    wanted = Wanted(target.head(state[:, 1:]), following, drafter.vocabulary, temperature or 1.0)
     first = prompt_len - 2  # row p drafts token p+2: begin with the second new token
     rates = []
-    for k, logits in enumerate(unroll(drafter, text, state, aux, max_drafts)):
-        logits = logits.float()
-        if drafter.vocabulary is not None:
-            full = torch.full_like(truth, float("-inf"))
-            logits = full.index_copy(-1, drafter.vocabulary, logits)
+    for logits in unroll(drafter, text, state, aux, max_drafts):
         if temperature == 0:
-            # Row p of truth is the distribution of token p+2, which text holds as its arg max.
-            rates.append((logits[:, :-1].argmax(-1) == text[:, 2:])[:, first:])
+            rates.append((logits.argmax(-1) == wanted.following)[:, first:-1])
         else:
-            p, q = (torch.softmax(x / temperature, -1) for x in (truth, logits))
-            rates.append(torch.minimum(p, q).sum(-1)[:, first:-1])
+            rates.append(draft_figures(logits, wanted)[1][:, first:-1])
     rates = torch.stack(rates, -1)  # [B, rows, steps]: step k+1 of the chain that ends in that row
     result = {}
     if temperature == 0:

@@ -18,7 +18,7 @@ from checkpoint import read_tensors
 from corpus import BOS
 
 LENGTHS = (5, 70, 300)
-GREEDY, DRAFTS = 24, 3
+GREEDY, DRAFTS, LOGIT_ROWS = 24, 3, 2
 
 
 def rms(x, weight, eps=1e-6):
@@ -101,6 +101,8 @@ class Eagle3Chain:
         self.c, self.embed, self.k, self.v = config, embed, [], []
         self.w = {k: t if k in ("d2t", "t2d") else t.float() for k, t in tensors.items()}
         self.eps = config["rms_norm_eps"]
+        # The file has no lm_head.weight: draft d is scored by the target's row d + d2t[d].
+        self.head = embed[torch.arange(len(tensors["d2t"])) + tensors["d2t"]]
 
     def rotate(self, x, position):
         a = angles(position, self.c["head_dim"], self.c["rope_theta"])
@@ -123,7 +125,7 @@ class Eagle3Chain:
         return y + down @ (torch.nn.functional.silu(gate @ a) * (up @ a))
 
     def draft(self, y):
-        logits = self.w["lm_head.weight"] @ rms(y, self.w["norm.weight"], self.eps)
+        logits = self.head @ rms(y, self.w["norm.weight"], self.eps)
         d = int(logits.argmax())
         return logits, d + int(self.w["d2t"][d]), y
 
@@ -184,7 +186,7 @@ def main():
         following = sequence[length]
         prefix = f"p{i}."
         out[prefix + "input_ids"] = torch.tensor(ids)
-        out[prefix + "logits"] = logits[-4:].contiguous()
+        out[prefix + "logits"] = logits[-LOGIT_ROWS:].contiguous()
         out[prefix + "greedy"] = torch.tensor(sequence[length:])
         out[prefix + "next"] = torch.tensor([following])
         out[prefix + "hidden_last"] = final[-1].contiguous()
@@ -199,7 +201,7 @@ def main():
             out[f"{prefix}{name}.draft_state"] = draft_state
             out[f"{prefix}{name}.drafts"] = drafts
         notes.append({"len": length, "min_margin": margin,
-                      "max_abs_logit": float(logits[-4:].abs().max())})
+                      "max_abs_logit": float(logits[-LOGIT_ROWS:].abs().max())})
     folder = Path(args.out)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(out, folder / "golden.safetensors")

@@ -1,8 +1,8 @@
 """Trains one draft head, MTP or EAGLE-3, on the frozen exported target, unrolled over several steps.
 
-Some rows are book text, the others text the target wrote itself (generate.py --text); the loss, at
-every step of the unrolling, is the cross entropy to the target's own next-token distribution, plus
-what the two distributions do not overlap if the recipe gives that a weight.
+Some rows are book text, the others text the target wrote itself (generate.py --text). The loss, at
+every step of the unrolling, is the cross entropy to the target's own next-token distribution, less
+the length of accepted drafts to be expected, drawn and greedy, as the recipe weighs them.
 """
 
 import argparse
@@ -17,11 +17,16 @@ from checkpoint import load_target
 from drafter_eagle3 import Eagle3
 from model import MTP, initialise, moe_layers
 from optimiser import Optimiser, lr_scale
-from unroll import Eagle3Steps, MTPSteps, unroll
+from unroll import Eagle3Steps, MTPSteps, shift_rows, unroll
+
+GREEDY_TEMPERATURE = 0.3  # of the smooth form of "both like the same token best"
+# Logged of each draft step: cross entropy; shares of rows where both like the same token best, where
+# both draw the same token, and where the whole chain up to this step does.
+FIGURES = ("loss", "agree", "coupled", "reached")
 
 
 def new_head(kind, config, target, text, tokens, seed):
-    """A head started from the target: MTP from its last layer, EAGLE-3's output from its head."""
+    """A head started from the target: MTP from its last layer, EAGLE-3 from its last state."""
     if kind == "mtp":
         mtp = MTP(target.config)
         initialise(mtp, seed)
@@ -34,29 +39,52 @@ def new_head(kind, config, target, text, tokens, seed):
     counts = torch.bincount(text.flatten().long(), minlength=size).double()
     books = torch.bincount(tokens["stream"].cpu(), minlength=size).double()
     eagle.choose_vocabulary(counts / counts.sum() + 0.5 * books / books.sum())
-    eagle.lm_head.weight.data.copy_(target.embed_tokens.weight[eagle.target_ids()])
+    hidden_size = target.config["hidden_size"]
+    eagle.fc.weight.data.zero_()
+    eagle.fc.weight.data[:, -hidden_size:].copy_(torch.eye(hidden_size))
     eagle.norm.load_state_dict(target.norm.state_dict())
     return eagle
 
 
-def draft_losses(logits, target_logits, vocabulary, temperatures):
-    """(cross entropy, overlaps, agreement of the arg max) of every row, [B, T] (overlaps a list).
+class Wanted:
+    """What the target says of every row, over the draft vocabulary: its distribution p [B, T, D],
+    the text's next token and the target's first choice [B, T] as draft ids (-1: no draft id)."""
 
-    The overlap at a temperature is sum(min(p, q)): how often two such distributions can be made to
-    agree. Target mass outside the draft vocabulary counts nothing: no draft can win it.
+    def __init__(self, target_logits, following, vocabulary, temperature):
+        self.temperature = temperature
+        self.p = torch.softmax(target_logits.float() / temperature, -1)
+        self.following, self.best = following, target_logits.argmax(-1)
+        if vocabulary is not None:
+            self.p = self.p[..., vocabulary]
+            draft_id = torch.full_like(target_logits[0, 0], -1, dtype=torch.int64)
+            draft_id[vocabulary] = torch.arange(len(vocabulary), device=vocabulary.device)
+            self.following = torch.where(following < 0, -1, draft_id[following])
+            self.best = draft_id[self.best]
+
+
+def pick(x, ids):
+    """The entry of x [B, T, D] at ids [B, T]; that of id 0 where there is none."""
+    return x.gather(-1, ids.clamp(min=0)[..., None])
+
+
+def draft_figures(logits, wanted):
+    """(cross entropy, coupled, greedy, right), each [B, T].
+
+    coupled: the chance that the drafter draws the text's next token too, given that the target drew
+    it and both add the same Gumbel noise, as the engine does. If the target drew x, that is
+    1 / (1 + sum over y of max(0, p_x q_y / q_x - p_y)), for distributions p of target, q of drafter.
+    greedy: a smooth form of right, which is 1 where both like the same token best; neither counts
+    where the text does not go on with that token.
     """
-    logits, target_logits = logits.float(), target_logits.float()
-    best, drafted = target_logits.argmax(-1), logits.argmax(-1)
-
-    def target_probability(temperature):
-        p = torch.softmax(target_logits / temperature, -1)
-        return p if vocabulary is None else p[..., vocabulary]
-    if vocabulary is not None:
-        drafted = vocabulary[drafted]
-    loss = -(target_probability(1.0) * torch.log_softmax(logits, -1)).sum(-1)
-    overlaps = [torch.minimum(target_probability(t), torch.softmax(logits / t, -1)).sum(-1)
-                for t in temperatures]
-    return loss, overlaps, (drafted == best).float()
+    p, following, best = wanted.p, wanted.following, wanted.best
+    scaled = logits.float() / wanted.temperature
+    ce = -(p * torch.log_softmax(scaled, -1)).sum(-1)
+    q_ratio = (scaled - pick(scaled, following)).clamp(max=30).exp()
+    excess = torch.relu(pick(p, following) * q_ratio - p).sum(-1)
+    coupled = (following >= 0) / (1 + excess)
+    sharp = torch.log_softmax(logits.float() / GREEDY_TEMPERATURE, -1)
+    greedy = pick(sharp, best).squeeze(-1).exp() * ((best >= 0) & (best == following))
+    return ce, coupled, greedy, (logits.argmax(-1) == best).float()
 
 
 def main():
@@ -107,26 +135,31 @@ def main():
         return [torch.cat((books, written))] if books.shape[1] == written.shape[1] else [books, written]
 
     def losses(rows):
-        """(the loss to minimise, [cross entropy, agreement, overlap] of each draft step)."""
+        """(the loss to minimise, [cross entropy, right, coupled, reached] of each draft step)."""
         with torch.autocast(device, torch.bfloat16):
             with torch.no_grad():
                 state, aux = target(rows, aux_layers)
-                target_logits = target.head(state[:, 1:])
+                following = torch.nn.functional.pad(rows[:, 2:], (0, 1), value=-1)
+                wanted = Wanted(target.head(state[:, 1:]), following, drafter.vocabulary,
+                                recipe["temperature"])
             total, figures = 0.0, []
+            drawn = chosen = torch.ones(rows.shape[0], rows.shape[1] - 1, device=device)
             for k, logits in enumerate(unroll(drafter, rows, state, aux, count)):
-                ce, overlaps, agree = draft_losses(logits, target_logits, drafter.vocabulary,
-                                                   recipe["overlap_temperatures"])
-                ce, agree = (x[:, count - 1:].mean() for x in (ce, agree))
-                overlap = sum(o[:, count - 1:].mean() for o in overlaps) / max(1, len(overlaps))
-                loss = recipe["cross_entropy"] * ce + recipe["overlap"] * (1 - overlap)
-                total = total + recipe["step_decay"] ** k * loss
-                figures.append(torch.stack((ce, agree, torch.as_tensor(overlap, device=device))))
+                ce, coupled, greedy, right = draft_figures(logits, wanted)
+                # Step k counts only where the chain of drafts that leads to it was accepted.
+                drawn, chosen = drawn * coupled, chosen * greedy
+                parts = [x[:, count - 1:].mean() for x in (ce, drawn, chosen, right, coupled)]
+                total = total + (recipe["cross_entropy"] * recipe["step_decay"] ** k * parts[0]
+                                 - recipe["coupled"] * parts[1] - recipe["greedy"] * parts[2])
+                figures.append(torch.stack((parts[0], parts[3], parts[4], parts[1])))
+                drawn, chosen = (shift_rows(x[..., None], 1)[..., 0] for x in (drawn, chosen))
         return total, torch.stack(figures, -1).detach()
 
     step_losses = torch.compile(losses, dynamic=False, disable=device == "cpu")
 
     log = open(work / f"{args.head}.jsonl", "a")
-    sums, step_tokens = torch.zeros(3, count, device=device), sum(r[:, 1:].numel() for r in batch(0))
+    sums = torch.zeros(len(FIGURES), count, device=device)
+    step_tokens = sum(r[:, 1:].numel() for r in batch(0))
     print(f"{args.head}: {sum(p.numel() for p in head.parameters()):,} parameters, "
           f"{text.numel():,} written tokens, steps {first}..{steps}", flush=True)
     step = logged = first
@@ -143,7 +176,7 @@ def main():
         if step % recipe["log_every"] == 0 or step == steps:
             n, logged = step - logged, step
             entry = {"step": step, "tokens": step * step_tokens}
-            for name, row in zip(("loss", "agree", "overlap"), (sums / n).tolist()):
+            for name, row in zip(FIGURES, (sums / n).tolist()):
                 entry[name] = [round(x, 4) for x in row]
             sums.zero_()
             log.write(json.dumps(entry) + "\n")

@@ -63,6 +63,7 @@ class Eagle3Steps:
         self.module, self.target = eagle, target
         self.rope_width, self.theta = eagle.config["head_dim"], eagle.config["rope_theta"]
         self.vocabulary = eagle.target_ids()
+        self.output_rows = target.embed_tokens.weight[self.vocabulary]
 
     def first(self, state, aux):
         return self.module.fc(torch.cat(aux, -1))
@@ -77,7 +78,7 @@ class Eagle3Steps:
         layer = self.module.midlayer
         y = x + layer.self_attn.o_proj(heads.transpose(1, 2).flatten(-2))
         y = y + layer.mlp(layer.post_attention_layernorm(y))
-        return self.module.lm_head(self.module.norm(y)), y
+        return F.linear(self.module.norm(y), self.output_rows), y
 
 
 def unroll(steps, tokens, state, aux, count):
