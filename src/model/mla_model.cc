@@ -26,7 +26,10 @@ MatrixView EmbeddingTable::view() const {
 
 MlaModel::MlaModel(const ModelConfig& config, WeightLoader& loader, KernelSet& kernels,
                    int64_t context_len)
-    : config_(config), kernels_(kernels), rope_(config, context_len) {
+    : config_(config),
+      kernels_(kernels),
+      rope_(config, context_len, kernels.memory()),
+      arena_(kernels.memory()) {
   embedding_ = load_embedding(loader, "model.embed_tokens.weight", config);
   for (int64_t layer = 0; layer < config.layer_count; ++layer)
     layers_.emplace_back(config, loader, "model.layers." + std::to_string(layer) + ".",
@@ -38,6 +41,7 @@ MlaModel::MlaModel(const ModelConfig& config, WeightLoader& loader, KernelSet& k
     const MatrixView table = embedding_.view();
     head_ = loader.pack({table.data, table.dtype, table.rows, table.cols, table.stride});
   }
+  embedding_.move_to(kernels.memory());
 }
 
 std::vector<float> MlaModel::query_scale(std::span<const int32_t> positions) const {
@@ -65,8 +69,20 @@ MlaModel::Output MlaModel::forward(const ForwardBatch& batch, std::span<const La
             .query_scale = scale.empty() ? nullptr : scale.data(),
             .prefix_parts = batch.prefix_parts};
   const int64_t hidden_dim = config_.hidden_dim;
+  const int64_t logit_count = static_cast<int64_t>(batch.logit_rows.size());
   const MatrixView h = pass.f32(hidden_dim);
   const MatrixView hidden = pass.f32(hidden_dim);
+  const MatrixView picked = scratch_matrix(arena_, DType::kF32, logit_count, hidden_dim);
+  const MatrixView logits = scratch_matrix(arena_, DType::kF32, logit_count, config_.vocab_size);
+  const bool recorded = kernels_.begin_pass({.token_ids = batch.token_ids,
+                                             .positions = batch.positions,
+                                             .slots = batch.slots,
+                                             .row_scale = scale,
+                                             .sequences = batch.sequences,
+                                             .wanted_rows = batch.logit_rows,
+                                             .page_size = caches[0].page_size,
+                                             .work = work_of(batch, caches)});
+  if (recorded) return {logits, hidden};
   const auto capture = [&](int layer, const MatrixView& state) {
     for (const HiddenCapture& wanted : batch.captures)
       if (wanted.layer == layer) kernels_.convert(state, wanted.out);
@@ -77,18 +93,26 @@ MlaModel::Output MlaModel::forward(const ForwardBatch& batch, std::span<const La
     layers_[layer].forward(pass, caches[layer], h);
   }
   capture(static_cast<int>(layers_.size()), h);
-  kernels_.rms_norm(h, final_norm_.data(), static_cast<float>(config_.rms_norm_eps), hidden);
+  kernels_.rms_norm(h, final_norm_.as<float>(), static_cast<float>(config_.rms_norm_eps), hidden);
   capture(HiddenCapture::kAfterFinalNorm, hidden);
-
-  const int64_t logit_count = static_cast<int64_t>(batch.logit_rows.size());
-  const MatrixView picked = scratch_matrix(arena_, DType::kF32, logit_count, hidden_dim);
-  const MatrixView logits = scratch_matrix(arena_, DType::kF32, logit_count, config_.vocab_size);
   if (logit_count > 0) {
-    gather_rows(hidden, batch.logit_rows, picked);
+    kernels_.gather_rows(hidden, batch.logit_rows, picked);
     kernels_.linear(picked, *head_, nullptr, static_cast<float>(config_.logit_scale), false,
                     logits);
   }
+  kernels_.end_pass();
   return {logits, hidden};
+}
+
+uint64_t MlaModel::work_of(const ForwardBatch& batch, std::span<const LatentCache> caches) const {
+  // Which parts of a prefix an expanded pass reads is decided on the host.
+  if (batch.path == AttentionPath::kExpanded) return 0;
+  PassWork work(caches);
+  work.mix(work_id_);
+  for (const HiddenCapture& capture : batch.captures)
+    work.mix(static_cast<uint64_t>(capture.layer))
+        .mix(reinterpret_cast<uintptr_t>(capture.out.data));
+  return work.value();
 }
 
 }  // namespace foresail
