@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <thread>
 
 #include "apps/bench_batch.h"
@@ -11,6 +12,7 @@
 #include "base/json.h"
 #include "engine/latency_bench.h"
 #include "kernels/cpu/cpu_probe.h"
+#include "kernels/cuda/cuda_kernels.h"
 
 namespace foresail {
 namespace {
@@ -30,6 +32,10 @@ struct WidthCost {
 WidthCost width_cost(const PassTime& time, const PassTime& one_row) {
   if (one_row.rows == 0) return {};
   return {time.median_s / one_row.median_s, time.bytes / one_row.bytes};
+}
+
+std::string percent(double share) {
+  return std::isnan(share) ? "-" : fmt::format("{:.0f} %", 100 * share);
 }
 
 std::string times(double ratio) {
@@ -58,12 +64,11 @@ void print_row(const PassTime& time, const char* kind, const WidthCost& cost, co
                            .dump());
     return;
   }
-  fmt::print(
-      "{:<8} {:>6} {:>7} {:>10.2f} {:>10.2f} {:>9.1f} {:>8.0f} % {:>8.0f} % {:>9} {:>9} {:>10}\n",
-      kind, time.rows, time.depth, time.median_s * 1e3, time.fastest_s * 1e3,
-      static_cast<double>(time.rows) / time.median_s, 100 * byte_share, 100 * operation_share,
-      times(cost.measured), times(cost.of_bytes),
-      format_bytes(static_cast<uint64_t>(time.expert_bytes)));
+  fmt::print("{:<8} {:>6} {:>7} {:>10.2f} {:>10.2f} {:>9.1f} {:>10} {:>10} {:>9} {:>9} {:>10}\n",
+             kind, time.rows, time.depth, time.median_s * 1e3, time.fastest_s * 1e3,
+             static_cast<double>(time.rows) / time.median_s, percent(byte_share),
+             percent(operation_share), times(cost.measured), times(cost.of_bytes),
+             format_bytes(static_cast<uint64_t>(time.expert_bytes)));
 }
 
 void bench_passes(BenchFlags& flags) {
@@ -81,7 +86,12 @@ void bench_passes(BenchFlags& flags) {
   ThreadPool pool(threads);
   const std::string isa(model->kernels().name());
   const bool bf16 = model->kernels().act_dtype() == DType::kBF16;
-  const auto probe = [&] { return probe_floors(pool, flags.batch.model.options.cpu_isa, bf16); };
+  // Of a GPU only memory is probed: its arithmetic share is not shown.
+  const auto probe = [&] {
+    if (!model->kernels().memory().is_host())
+      return Floors{.bytes_per_s = probe_cuda_copy(), .operations_per_s = NAN};
+    return probe_floors(pool, flags.batch.model.options.cpu_isa, bf16);
+  };
   const Floors before = probe();
   LatencyBench bench(*model, 1);
   if (!flags.batch.json)

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "engine/memory_plan.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cuda/cuda_kernels.h"
 
 namespace foresail {
 namespace {
@@ -18,6 +19,16 @@ std::string processor_name() {
   return "unknown";
 }
 
+std::string gpu_line() {
+  std::string why;
+  const std::optional<CudaDevice> gpu = find_cuda_device(&why);
+  if (!gpu) return "none: " + why;
+  return fmt::format("{}, sm_{}{}, {} multiprocessors, {} of {} free, driver for CUDA {}.{}",
+                     gpu->name, gpu->major, gpu->minor, gpu->multiprocessors,
+                     format_bytes(gpu->free_bytes), format_bytes(gpu->total_bytes),
+                     gpu->driver_version / 1000, gpu->driver_version % 1000 / 10);
+}
+
 }  // namespace
 
 void add_env_command(CLI::App& app) {
@@ -26,14 +37,16 @@ void add_env_command(CLI::App& app) {
       app.add_subcommand("env", "Show what this build and this machine have, for bug reports");
   command->add_flag("--json", *json, "print one JSON object");
   command->callback([json] {
-    const Json facts = {{"version", FORESAIL_VERSION},
-                        {"commit", FORESAIL_COMMIT},
-                        {"compiler", __VERSION__},
-                        {"processor", processor_name()},
-                        {"threads", std::thread::hardware_concurrency()},
-                        {"memory_available_bytes", available_memory_bytes()},
-                        {"cpu_isas", available_isas()},
-                        {"devices", {"cpu", "ref"}}};
+    const Json facts = {
+        {"version", FORESAIL_VERSION},
+        {"commit", FORESAIL_COMMIT},
+        {"compiler", __VERSION__},
+        {"processor", processor_name()},
+        {"threads", std::thread::hardware_concurrency()},
+        {"memory_available_bytes", available_memory_bytes()},
+        {"cpu_isas", available_isas()},
+        {"gpu", gpu_line()},
+        {"devices", find_cuda_device() ? Json{"cpu", "cuda", "ref"} : Json{"cpu", "ref"}}};
     if (*json) {
       fmt::print("{}\n", facts.dump(2));
       return;

@@ -5,7 +5,9 @@
 #include "base/json.h"
 #include "checkpoint/tensor_list.h"
 #include "checkpoint/weight_source.h"
+#include "engine/device.h"
 #include "engine/memory_plan.h"
+#include "kernels/cuda/cuda_kernels.h"
 
 namespace foresail {
 namespace {
@@ -19,6 +21,12 @@ std::string format_count(double count) {
   if (count >= 1e9) return fmt::format("{:.2f} B", count / 1e9);
   if (count >= 1e6) return fmt::format("{:.2f} M", count / 1e6);
   return fmt::format("{:.1f} K", count / 1e3);
+}
+
+std::string device_name(const ModelOptions& options) {
+  if (resolve_device(options.device) != "cuda") return "this machine";
+  const std::optional<CudaDevice> gpu = find_cuda_device();
+  return gpu ? gpu->name : "no GPU";
 }
 
 Json describe(const InspectFlags& flags) {
@@ -52,7 +60,8 @@ Json describe(const InspectFlags& flags) {
           {"checkpoint_bytes", totals.size_bytes},
           {"kv_bytes_per_token", plan.kv_bytes_per_token},
           {"memory",
-           {{"weights_bytes", plan.weight_bytes},
+           {{"device", device_name(flags.options)},
+            {"weights_bytes", plan.weight_bytes},
             {"kv_bytes", plan.kv_bytes},
             {"context_length", plan.context_length},
             {"workspace_bytes", plan.workspace_bytes},
@@ -82,12 +91,13 @@ void print_table(const Json& d) {
              number("max_positions"));
   const Json& memory = d["memory"];
   fmt::print(
-      "this machine  needs {} = weights {} + KV {} ({} tokens) + workspace {}; has {}: {} (at most "
+      "{:<13} needs {} = weights {} + KV {} ({} tokens) + workspace {}; has {}: {} (at most "
       "{} tokens of KV)\n",
-      format_bytes(memory["total_bytes"]), format_bytes(memory["weights_bytes"]),
-      format_bytes(memory["kv_bytes"]), memory["context_length"].dump(),
-      format_bytes(memory["workspace_bytes"]), format_bytes(memory["available_bytes"]),
-      memory["fits"].get<bool>() ? "fits" : "does not fit", memory["most_kv_tokens"].dump());
+      memory["device"].get<std::string>(), format_bytes(memory["total_bytes"]),
+      format_bytes(memory["weights_bytes"]), format_bytes(memory["kv_bytes"]),
+      memory["context_length"].dump(), format_bytes(memory["workspace_bytes"]),
+      format_bytes(memory["available_bytes"]), memory["fits"].get<bool>() ? "fits" : "does not fit",
+      memory["most_kv_tokens"].dump());
 }
 
 }  // namespace
@@ -105,6 +115,9 @@ void add_inspect_command(CLI::App& app) {
       ->add_option("--context-length,--max-model-len", flags->options.context_length,
                    "tokens, for the memory plan")
       ->check(number_in(int64_t{0}, INT64_MAX));
+  command->add_option("--device", flags->options.device, "whose memory: cpu, cuda or auto")
+      ->capture_default_str()
+      ->check(one_of({"cpu", "cuda", "auto"}));
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags] {
     const Json description = describe(*flags);

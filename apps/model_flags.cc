@@ -47,8 +47,15 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
       .add_option("--kv-cache-scale", options.kv_cache_scale,
                   "of an fp8_e4m3 cache: a number is its code times this")
       ->capture_default_str();
-  command.add_option("--device", options.device, "cpu, or ref (slow float64 oracle)")
-      ->capture_default_str();
+  command
+      .add_option("--device", options.device,
+                  "cpu, cuda, auto (cuda if there is a usable GPU), or ref (slow float64 oracle)")
+      ->capture_default_str()
+      ->check(one_of({"cpu", "cuda", "auto", "ref"}));
+  command.add_flag("--deterministic", options.deterministic,
+                   "cuda: output independent of batch and speculation, bit for bit; slower");
+  command.add_flag("--disable-cuda-graph", options.disable_cuda_graph,
+                   "cuda: launch small passes kernel by kernel");
   command
       .add_option("--cpu-isa", options.cpu_isa,
                   "auto, or one of the sets that `foresail env` lists")

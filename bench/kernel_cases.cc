@@ -300,6 +300,25 @@ class CaseList {
         });
   }
 
+  void gather_rows(int64_t rows) {
+    add("gather_rows", fmt::format("{} x {}, f32", rows, kHidden), 8.0 * n(rows * kHidden), 0.0, 1,
+        [=](KernelSet& set) -> std::function<void()> {
+          return [&set, in = tensor(DType::kF32, rows, kHidden),
+                  out = tensor(DType::kF32, rows, kHidden),
+                  wanted = ascending(rows)] { set.gather_rows(in->view, wanted, out->view); };
+        });
+  }
+
+  void store_rows(int64_t rows) {
+    add("store_rows", fmt::format("{} rows", rows), 6.0 * n(rows) * kRow, 0.0, 1,
+        [=](KernelSet& set) -> std::function<void()> {
+          return [&set, kv = tensor(DType::kF32, rows, kRow), slots = ascending(rows),
+                  cache = tensor(DType::kBF16, cache_rows(rows), kRow)] {
+            set.store_rows(kv->view, slots, cache_of(*cache));
+          };
+        });
+  }
+
   void rotate_query(int64_t rows) {
     add("rotate_query", fmt::format("{} rows, {} heads", rows, kHeads),
         8.0 * n(rows) * kHeads * kRope, 3.0 * n(rows) * kHeads * kRope, 1,
@@ -395,6 +414,8 @@ std::vector<KernelCase> kernel_cases(DType dtype) {
     list.rms_norm(rows);
     list.silu_mul(rows);
     list.convert(rows);
+    list.gather_rows(rows);
+    list.store_rows(rows);
     list.rotate_query(rows);
     list.store_latent(rows);
     list.route(rows);

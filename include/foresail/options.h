@@ -19,7 +19,8 @@ struct SpeculativeOptions {
   std::optional<double> simulate_accept_length = {};
 };
 
-// "MTP", "NEXTN", "EAGLE", "EAGLE3", "NGRAM", "STANDALONE", "NONE", any case. Throws Error{kUsage} naming the choices.
+// "MTP", "NEXTN", "EAGLE", "EAGLE3", "NGRAM", "STANDALONE", "NONE", any case. Throws Error{kUsage}
+// naming the choices.
 SpeculativeAlgorithm parse_speculative_algorithm(const std::string& name);
 
 struct ModelOptions {
@@ -28,7 +29,12 @@ struct ModelOptions {
   std::string dtype = "bf16";           // bf16 or f32: weights and matrix inputs
   std::string kv_cache_dtype = "auto";  // auto: as dtype; bf16, f32 or fp8_e4m3
   double kv_cache_scale = 1.0;          // of an fp8_e4m3 cache: a number is its code times this
-  std::string device = "cpu";           // cpu or ref (the slow float64 oracle)
+  // cpu, cuda, auto (cuda where there is a usable GPU, else cpu) or ref (the slow float64 oracle).
+  std::string device = "cpu";
+  // cuda: output never depends on what else is in the batch, nor on speculation, bit for bit;
+  // slower attention. The other devices are always so.
+  bool deterministic = false;
+  bool disable_cuda_graph = false;  // cuda: passes of few rows are launched kernel by kernel
   std::string cpu_isa = "auto";
   // Prefill: auto, absorbed or expanded. Auto is the cheaper form where one request runs alone, and
   // absorbed in the engine: only there a request's output cannot depend on what else is running.
@@ -39,7 +45,7 @@ struct ModelOptions {
   // Of prefill passes that may not run expanded; empty: the same.
   std::string fallback_attention_backend = {};
   bool disable_chunked_prefix_cache = false;  // prefill over a cached prefix runs absorbed
-  bool segmented_prefill = false;  // plan prefill as inside a segmented graph: absorbed
+  bool segmented_prefill = false;             // plan prefill as inside a segmented graph: absorbed
   // Set to false, work that nothing reads is done, to measure what leaving it out is worth.
   bool skip_draft_kv_indices = true;
   bool skip_mha_chunk_metadata = true;

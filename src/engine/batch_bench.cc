@@ -74,15 +74,20 @@ void BatchBench::set_depth(int32_t draft_len, bool adaptive) {
 }
 
 void BatchBench::fill_caches() {
+  Memory& memory = model_.kernels().memory();
   for (const LatentCache& cache : model_.store().layers()) {
     const int64_t count =
         model_.page_count() * cache.page_size * (cache.latent_dim + cache.rope_dim);
+    const size_t cache_bytes = static_cast<size_t>(count) * size_bytes(cache.dtype);
+    Buffer copy(memory.is_host() ? 0 : cache_bytes);
+    std::byte* numbers = memory.is_host() ? static_cast<std::byte*>(cache.data) : copy.data();
     for (int64_t i = 0; i < count; ++i) {
       // Unit-scale latents, as after a norm.
       const auto value =
           static_cast<float>(3.4 * random_uniform(options_.seed, i, RandomPurpose::kShuffle) - 1.7);
-      store_latent_element(cache, static_cast<std::byte*>(cache.data), i, value);
+      store_latent_element(cache, numbers, i, value);
     }
+    if (!memory.is_host()) memory.upload(cache.data, numbers, cache_bytes);
   }
 }
 

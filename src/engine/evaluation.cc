@@ -22,8 +22,9 @@ class Pass0 {
     for (int64_t page = 1; page <= model.pages_per_slot(); ++page)
       page_table_.push_back(static_cast<int32_t>(page));
   }
-  MlaModel::Output run(std::span<const int32_t> ids, int64_t begin,
-                       std::span<const HiddenCapture> captures = {}) {
+  // f32 [ids, V] in host memory, until the next run.
+  MatrixView run(std::span<const int32_t> ids, int64_t begin,
+                 std::span<const HiddenCapture> captures = {}) {
     const int page_size = model_.store().page_size();
     positions_.clear();
     slots_.clear();
@@ -38,10 +39,11 @@ class Pass0 {
     const PassRows request{page_table_.data(),
                            {row_count, static_cast<int32_t>(begin) + row_count}};
     const PreparedPass pass = planner_.prepare(PassKind::kPrefill, {&request, 1});
-    return model_.model().forward(
+    const MlaModel::Output output = model_.model().forward(
         {ids, positions_, slots_, pass.sequences, rows_, captures, pass.plan.path,
          pass.prefix_parts},
         pass.keys_are_slots() ? model_.store().slot_layers() : model_.store().layers());
+    return on_host(model_.kernels().memory(), output.logits, logits_);
   }
   const std::vector<int32_t>& page_table() const { return page_table_; }
 
@@ -49,6 +51,7 @@ class Pass0 {
   LoadedModel& model_;
   PassPlanner& planner_;
   std::vector<int32_t> page_table_, positions_, slots_, rows_;
+  Buffer logits_;  // a copy where the host cannot read them
 };
 
 // log2 of the probability of `token` under softmax(logits).
@@ -91,29 +94,34 @@ std::vector<NamedTensor> evaluate_logits(LoadedModel& model, std::span<const int
   const auto token_count = static_cast<int64_t>(ids.size());
   std::vector<NamedTensor> result{{"logits", {token_count, config.vocab_size}, {}, {}}};
   AttentionConfig config_of_path = model.planner().config();
-  config_of_path.prefill_path = parse_attention_path(path);
+  if (const auto wanted = parse_attention_path(path)) config_of_path.prefill_path = wanted;
   PassPlanner planner(config_of_path, config);
   Pass0 pass(model, planner);
+  Memory& memory = model.kernels().memory();
   const int layer_count = static_cast<int>(config.layer_count);
   for (int64_t begin = 0; begin < token_count; begin += kChunkRows) {
     const int64_t rows = std::min(kChunkRows, token_count - begin);
-    std::vector<std::vector<float>> states;
+    std::vector<Buffer> states;
     std::vector<HiddenCapture> captures;
     const bool is_last = begin + rows == token_count;
     for (int layer = 0; is_last && layer <= layer_count; ++layer) {
-      states.emplace_back(rows * config.hidden_dim);
+      states.emplace_back(rows * config.hidden_dim * sizeof(float), memory);
       captures.push_back(
           {layer == layer_count ? HiddenCapture::kAfterFinalNorm : layer,
            {states.back().data(), DType::kF32, rows, config.hidden_dim, config.hidden_dim}});
     }
-    const MlaModel::Output output = pass.run(ids.subspan(begin, rows), begin, captures);
-    const auto* logits = static_cast<const float*>(output.logits.data);
+    const MatrixView output = pass.run(ids.subspan(begin, rows), begin, captures);
+    const auto* logits = static_cast<const float*>(output.data);
     result[0].values.insert(result[0].values.end(), logits, logits + rows * config.vocab_size);
-    for (size_t layer = 0; layer < states.size(); ++layer)
+    Buffer staging;
+    for (size_t layer = 0; layer < states.size(); ++layer) {
+      const MatrixView last = on_host(memory, row_range(captures[layer].out, rows - 1, 1), staging);
+      const auto* values = static_cast<const float*>(last.data);
       result.push_back({"hidden." + std::to_string(layer),
                         {config.hidden_dim},
-                        {states[layer].end() - config.hidden_dim, states[layer].end()},
+                        {values, values + config.hidden_dim},
                         {}});
+    }
   }
   return result;
 }
@@ -140,13 +148,12 @@ Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer,
     std::copy_n(prefix.begin(), std::min(prefix.size(), input.size()), input.begin());
     for (int64_t at = begin; at < end; at += kChunkRows) {
       const int64_t rows = std::min(kChunkRows, end - at);
-      const MlaModel::Output output =
-          pass.run(std::span(input).subspan(at - begin, rows), at - begin);
+      const MatrixView all = pass.run(std::span(input).subspan(at - begin, rows), at - begin);
       for (int64_t row = 0; row < rows; ++row) {
         const int64_t predicted = at + row + 1;
         if (predicted < scored_until || predicted >= end) continue;
-        const auto* logits = static_cast<const float*>(row_range(output.logits, row, 1).data);
-        bits -= log2_probability({logits, static_cast<size_t>(output.logits.cols)}, ids[predicted]);
+        const auto* logits = static_cast<const float*>(row_range(all, row, 1).data);
+        bits -= log2_probability({logits, static_cast<size_t>(all.cols)}, ids[predicted]);
         result.byte_count += static_cast<int64_t>(tokenizer.token_bytes(ids[predicted]).size());
         ++result.token_count;
       }

@@ -111,6 +111,7 @@ AttentionPath LatencyBench::pass(int64_t rows, int64_t depth, bool is_prefill, u
          pass.prefix_parts},
         pass.keys_are_slots() ? model_.store().slot_layers() : model_.store().layers());
   }
+  model_.kernels().memory().wait();
   return path;
 }
 

@@ -7,8 +7,7 @@
 #include "base/error.h"
 #include "checkpoint/draft_config.h"
 #include "checkpoint/weight_source.h"
-#include "kernels/cpu/cpu_kernels.h"
-#include "kernels/ref/ref_kernels.h"
+#include "engine/device.h"
 #include "model/eagle3_head.h"
 #include "model/eagle_head.h"
 #include "model/mtp_head.h"
@@ -72,19 +71,6 @@ void check_options(const ModelOptions& options) {
                 "--speculative-draft-model-path DIR");
 }
 
-std::unique_ptr<KernelSet> create_kernels(const ModelOptions& options, DType dtype,
-                                          ThreadPool& threads) {
-  if (options.device == "ref") return create_ref_kernels(dtype);
-  if (options.device != "cpu")
-    throw_error(ErrorCode::kUsage, "--device {} is unknown: choose cpu or ref", options.device);
-  return create_cpu_kernels(
-      {.dtype = dtype,
-       .isa = options.cpu_isa,
-       .pool = &threads,
-       .reference_attention =
-           parse_attention_backend(options.attention_backend) == AttentionBackend::kReference});
-}
-
 AttentionConfig attention_config(const ModelOptions& options) {
   AttentionConfig config;
   config.backend = parse_attention_backend(options.attention_backend);
@@ -98,7 +84,8 @@ AttentionConfig attention_config(const ModelOptions& options) {
                 "reference is for both or for none",
                 backend_name(config.fallback_backend), backend_name(config.backend));
   config.page_size = options.page_size;
-  config.prefill_path = parse_attention_path(options.attention_path);
+  config.prefill_path = options.device == "cuda" ? AttentionPath::kAbsorbed
+                                                 : parse_attention_path(options.attention_path);
   config.disable_chunked_prefix_cache = options.disable_chunked_prefix_cache;
   config.segmented_prefill = options.segmented_prefill;
   config.skip_draft_kv_indices = options.skip_draft_kv_indices;
@@ -129,6 +116,7 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress,
                          std::unique_ptr<KernelSet> kernels)
     : options_(std::move(options)), kernels_(std::move(kernels)) {
   check_options(options_);
+  options_.device = resolve_device(options_.device);
   const ModelConfig config = read_model_config(options_.model_path);
   const DType dtype = parse_dtype("--dtype", options_.dtype);
   const AttentionConfig attention = attention_config(options_);
@@ -163,9 +151,9 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress,
   page_count_ = 1 + ceil_div(plan_.cached_tokens, int64_t{options_.page_size});
   // A single request at full length, its margin included, fits unless the cache was made smaller.
   if (options_.max_total_tokens == 0) page_count_ = std::max(page_count_, 1 + pages_per_slot_);
-  store_ = std::make_unique<LatentStore>(config.layer_count, page_count_, options_.page_size,
-                                         static_cast<int>(config.kv_lora_rank),
-                                         static_cast<int>(config.rope_dim), cache_format);
+  store_ = std::make_unique<LatentStore>(
+      config.layer_count, page_count_, options_.page_size, static_cast<int>(config.kv_lora_rank),
+      static_cast<int>(config.rope_dim), cache_format, kernels_->memory());
   planner_ = std::make_unique<PassPlanner>(attention, model_->config());
   load_drafter(loader, cache_format);
   source->finish();
@@ -185,7 +173,8 @@ void LoadedModel::load_drafter(WeightLoader& loader, CacheFormat cache_format) {
   const SpeculativeOptions& speculative = options_.speculative;
   const auto make = [&](std::string name, std::unique_ptr<DraftHead> head) {
     drafter_ = std::make_unique<HeadDrafter>(std::move(name), std::move(head), *planner_,
-                                             options_.slot_count, page_count_, cache_format);
+                                             options_.slot_count, page_count_, cache_format,
+                                             kernels_->memory());
   };
   switch (speculative.algorithm) {
     case SpeculativeAlgorithm::kNone:

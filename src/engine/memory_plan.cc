@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "checkpoint/tensor_list.h"
+#include "engine/device.h"
 #include "tensor/dtype.h"
 
 namespace foresail {
@@ -14,6 +15,8 @@ namespace {
 
 // A prefill chunk's activations and the thread stacks; measured, not derived.
 constexpr uint64_t kWorkspaceBytes = 256ull << 20;
+// A GPU holds more rows of experts at once, and the partial results of attention.
+constexpr uint64_t kCudaWorkspaceBytes = 1ull << 30;
 constexpr int64_t kDefaultContext = 8192;
 constexpr int kDefaultContexts = 8;
 
@@ -51,6 +54,9 @@ uint64_t available_memory_bytes() {
 
 MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, bool with_mtp) {
   MemoryPlan plan;
+  const std::string device = resolve_device(options.device);
+  plan.workspace_bytes = device == "cuda" ? kCudaWorkspaceBytes : kWorkspaceBytes;
+  plan.available_bytes = device_memory_bytes(device);
   const auto add_weights = [&](uint64_t elements) {
     plan.weight_bytes =
         saturating_add(plan.weight_bytes, saturating_mul(elements, element_bytes(options.dtype)));
@@ -75,10 +81,9 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
     plan.size_flag = "--max-total-tokens";
     plan.cached_tokens = options.max_total_tokens;
   } else if (options.mem_fraction_static > 0.0) {
-    const double share =
-        options.mem_fraction_static * static_cast<double>(available_memory_bytes());
+    const double share = options.mem_fraction_static * static_cast<double>(plan.available_bytes);
     const double left =
-        share - static_cast<double>(plan.weight_bytes) - static_cast<double>(kWorkspaceBytes);
+        share - static_cast<double>(plan.weight_bytes) - static_cast<double>(plan.workspace_bytes);
     const auto fitting =
         static_cast<int64_t>(std::max(0.0, left / static_cast<double>(plan.kv_bytes_per_token)));
     if (fitting < plan.context_length)
@@ -94,8 +99,6 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
   }
   plan.kv_bytes =
       saturating_mul(plan.kv_bytes_per_token, static_cast<uint64_t>(plan.cached_tokens));
-  plan.workspace_bytes = kWorkspaceBytes;
-  plan.available_bytes = available_memory_bytes();
   return plan;
 }
 

@@ -15,9 +15,9 @@ struct MemoryPlan {
   uint64_t weight_bytes = 0;  // packed, embeddings included
   uint64_t kv_bytes = 0;      // for cached_tokens
   uint64_t workspace_bytes = 0;
-  uint64_t available_bytes = 0;
-  int64_t context_length = 0;  // tokens of one request
-  int64_t cached_tokens = 0;   // of all requests together
+  uint64_t available_bytes = 0;  // of the device that options name
+  int64_t context_length = 0;    // tokens of one request
+  int64_t cached_tokens = 0;     // of all requests together
   uint64_t kv_bytes_per_token = 0;
   // What to lower where the cache does not fit, and how many tokens of cache one of it costs.
   std::string_view size_flag = "--context-length";

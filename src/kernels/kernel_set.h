@@ -2,8 +2,15 @@
 // kernel it becomes. `ref` is the oracle, `cpu` the fast host device, `cuda` the GPU.
 // Owner: the executor creates one set at start-up and prints its name. Thread rule: one caller.
 //
+// Where operands lie: every pointer is into memory() (views, constant vectors, rope tables, caches,
+// the ids and weights of route), but for three kinds of host memory: HostMatrix, the lists of
+// matrices, and what PassInputs names. A device takes the latter in begin_pass, all at once, and
+// recognises them by address: between two begin_pass an operation is called with spans of the
+// first's PassInputs and no others. A device queues its work; memory().download() waits for it.
+//
 // Batch invariance is part of the contract of every operation: the result of a row is bitwise the
 // same whatever other rows are in the call, however many there are, and wherever the row stands.
+// (One exception, named in cuda/cuda_set.h: the fastest attention of the CUDA set.)
 //
 // Shapes: T rows (tokens), H hidden, nh heads, n nope dims, r rope dims, v value dims, c latent
 // rank (kv_lora_rank), E experts, k experts per token. Matrices are row-major.
@@ -15,6 +22,7 @@
 #include <string_view>
 
 #include "tensor/dtype.h"
+#include "tensor/memory.h"
 
 namespace foresail {
 
@@ -67,10 +75,11 @@ struct RopeTable {
 struct LatentCache {
   void* data = nullptr;
   DType dtype = DType::kBF16;
-  int page_size = 0;   // tokens
-  int latent_dim = 0;  // c
-  int rope_dim = 0;    // r
-  float scale = 1.0f;  // kF8E4M3: a number is its code times this
+  int page_size = 0;       // tokens
+  int latent_dim = 0;      // c
+  int rope_dim = 0;        // r
+  float scale = 1.0f;      // kF8E4M3: a number is its code times this
+  int64_t page_count = 0;  // of the whole cache; 0: not known, which the CPU does not need
 };
 
 // The rows of one request inside a batch. Row i of the request sees the keys
@@ -113,6 +122,20 @@ struct ExpandedKeys {
   bool exact = false;  // f32 products also in a bf16 set
 };
 
+// What the host decides about one forward pass, in host memory; borrowed until the next begin_pass.
+struct PassInputs {
+  std::span<const int32_t> token_ids;       // [T] for embed
+  std::span<const int32_t> positions;       // [T]
+  std::span<const int32_t> slots;           // [T] for store_latent and store_rows
+  std::span<const float> row_scale;         // [T] for rotate_query, or empty
+  std::span<const SequenceRows> sequences;  // for latent_attention
+  std::span<const int32_t> wanted_rows;     // for gather_rows
+  int page_size = 0;                        // of the caches of the pass, tokens
+  // What else decides the operations, as a number: passes with the same `work` and spans of the
+  // same sizes ask for the same operations on the same addresses. 0: that can't be said.
+  uint64_t work = 0;
+};
+
 class KernelSet {
  public:
   virtual ~KernelSet() = default;
@@ -122,6 +145,17 @@ class KernelSet {
   // That is free where weights stream from memory (few rows) and halves the speed where arithmetic
   // is the limit (many rows).
   virtual DType act_dtype() const = 0;
+
+  // Where operands lie. What is allocated there is released before the set is destroyed.
+  virtual Memory& memory() { return host_memory(); }
+  // Comes before the operations of every forward pass. True: a recording of them was started, so
+  // they need not be asked for.
+  virtual bool begin_pass(const PassInputs& inputs) {
+    (void)inputs;
+    return false;
+  }
+  // Comes after them.
+  virtual void end_pass() {}
 
   virtual MatrixPtr pack(const HostMatrix& weight) = 0;
 
@@ -138,6 +172,13 @@ class KernelSet {
   virtual void silu_mul(const MatrixView& gate_up, const MatrixView& out) = 0;
   // Any dtype to any dtype, [T, N].
   virtual void convert(const MatrixView& in, const MatrixView& out) = 0;
+  // Rows `rows` of `in` into `out`, of the same width and dtype. The host's own by default.
+  virtual void gather_rows(const MatrixView& in, std::span<const int32_t> rows,
+                           const MatrixView& out);
+  // rows f32 [T, c + r]: row t becomes row slots[t] of the cache, as it is (negative: it is not
+  // written). The host's own by default.
+  virtual void store_rows(const MatrixView& rows, std::span<const int32_t> slots,
+                          const LatentCache& cache);
 
   // In place on q f32 [T, nh * (n + r)]: rotates the last r of each head to positions[t], then
   // multiplies the whole row by row_scale[t] (null: 1).
@@ -148,11 +189,17 @@ class KernelSet {
   virtual void store_latent(const MatrixView& kv, const float* norm_weight, float eps,
                             const RopeTable& rope, std::span<const int32_t> positions,
                             std::span<const int32_t> slots, const LatentCache& cache) = 0;
-  // q f32 [T, nh * (n + r)] -> out f32 [T, nh * (c + r)]: per head [q_nope·W_UK | q_pe].
+  // Type of the queries that latent_attention takes, and then also of what it gives: kF32, or kBF16
+  // where its kernel would round them anyway. absorb_query writes either.
+  virtual DType latent_query_dtype(const LatentCache& cache, int head_count) const {
+    (void)cache, (void)head_count;
+    return DType::kF32;
+  }
+  // q f32 [T, nh * (n + r)] -> out [T, nh * (c + r)]: per head [q_nope·W_UK | q_pe].
   // w_uk_t[h] is [c, n] (n_out = c).
   virtual void absorb_query(const MatrixView& q, std::span<const MatrixPtr> w_uk_t, int nope_dim,
                             int rope_dim, const MatrixView& out) = 0;
-  // Absorbed attention. q f32 [T, nh * (c + r)] -> out act [T, nh * c]. Rows of padding sequences
+  // Absorbed attention. q [T, nh * (c + r)] -> out act [T, nh * c]. Rows of padding sequences
   // are left untouched.
   virtual void latent_attention(const MatrixView& q, int head_count, float softmax_scale,
                                 std::span<const SequenceRows> sequences, const LatentCache& cache,

@@ -25,9 +25,9 @@ DecoderLayer::DecoderLayer(const ModelConfig& config, WeightLoader& loader,
 void DecoderLayer::forward(Pass& pass, const LatentCache& cache, const MatrixView& h) const {
   Arena::Scope scope(pass.arena);
   const MatrixView x = pass.act(h.cols);
-  pass.kernels.rms_norm(h, input_norm_.data(), eps_, x);
+  pass.kernels.rms_norm(h, input_norm_.as<float>(), eps_, x);
   attention_.forward(pass, x, cache, h);
-  pass.kernels.rms_norm(h, post_attention_norm_.data(), eps_, x);
+  pass.kernels.rms_norm(h, post_attention_norm_.as<float>(), eps_, x);
   if (const auto* mlp = std::get_if<GatedMlp>(&feed_forward_))
     mlp->forward(pass, x, residual_scale_, h);
   else

@@ -19,7 +19,7 @@ class DecoderLayer {
 
  private:
   float eps_, residual_scale_;
-  std::vector<float> input_norm_, post_attention_norm_;
+  Buffer input_norm_, post_attention_norm_;
   MlaAttention attention_;
   std::variant<GatedMlp, MixtureOfExperts> feed_forward_;
 };

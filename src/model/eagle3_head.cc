@@ -39,7 +39,8 @@ Eagle3Head::Eagle3Head(const DraftConfig& config, const MlaModel& target, Weight
       target_token_(load_token_map(loader, config)),
       rope_(plain_inv_freq(config.mla.rope.theta, config.mla.rope_dim), 1.0,
             config.mla.rope.interleaved ? RopeLayout::kAdjacentPairs : RopeLayout::kHalfSplit,
-            target.context_len()) {
+            target.context_len(), loader.kernels().memory()),
+      arena_(loader.kernels().memory()) {
   const int64_t hidden_dim = config.mla.hidden_dim;
   const int64_t states_dim =
       static_cast<int64_t>(config.target_layers.size()) * target.config().hidden_dim;
@@ -62,8 +63,10 @@ Eagle3Head::Eagle3Head(const DraftConfig& config, const MlaModel& target, Weight
         std::make_unique<GroupedAttention>(config, loader, layer + "self_attn.", 2 * hidden_dim);
   mlp_ =
       std::make_unique<GatedMlp>(loader, layer + "mlp.", hidden_dim, config.mla.intermediate_dim);
-  if (loader.has("embed_tokens.weight"))
+  if (loader.has("embed_tokens.weight")) {
     own_embedding_ = load_embedding(loader, "embed_tokens.weight", config.mla);
+    own_embedding_.move_to(loader.kernels().memory());
+  }
   if (loader.has("lm_head.weight")) {
     head_ = loader.matrix("lm_head.weight", config.draft_vocab_size, hidden_dim);
   } else {
@@ -88,11 +91,11 @@ MatrixView Eagle3Head::fuse(Pass& pass, const MatrixView& states) const {
   const float eps = static_cast<float>(config_.mla.rms_norm_eps);
   const MatrixView input = pass.act(states.cols);
   if (config_.norm_before_fc) {
-    kernels.rms_norm(states, fc_input_norm_.data(), eps, input);
+    kernels.rms_norm(states, fc_input_norm_.as<float>(), eps, input);
   } else if (config_.fc_norm) {
     const int64_t width = target_.config().hidden_dim;
     for (size_t i = 0; i < fc_norms_.size(); ++i)
-      kernels.rms_norm(column_range(states, i * width, width), fc_norms_[i].data(), eps,
+      kernels.rms_norm(column_range(states, i * width, width), fc_norms_[i].as<float>(), eps,
                        column_range(input, i * width, width));
   } else {
     kernels.convert(states, input);
@@ -111,14 +114,22 @@ DraftHead::Output Eagle3Head::forward(const DraftBatch& batch,
   Pass pass{kernels,     arena_,          batch.positions,
             batch.slots, batch.sequences, AttentionPath::kAbsorbed,
             rope_.view()};
+  const auto selected = static_cast<int64_t>(batch.selected_rows.size());
+  const MatrixView given = placed(kernels.memory(), arena_, batch.states);
+  const MatrixView picked = scratch_matrix(arena_, DType::kF32, selected, hidden_dim);
+  const MatrixView normed_states = scratch_matrix(arena_, DType::kF32, selected, hidden_dim);
+  const MatrixView logits = scratch_matrix(arena_, DType::kF32, selected, config_.draft_vocab_size);
+  const Output output = {config_.norm_output ? normed_states : picked, logits};
+  if (kernels.begin_pass(batch.inputs(work_id_, {}, caches))) return output;
 
   const EmbeddingTable& embedding = own_embedding_.present() ? own_embedding_ : target_.embedding();
   const MatrixView embedded = pass.f32(hidden_dim);
   kernels.embed(batch.next_tokens, embedding.view(), embedding.scale, embedded);
-  const MatrixView state = batch.recycled ? batch.states : fuse(pass, batch.states);
+  const MatrixView state = batch.recycled ? given : fuse(pass, given);
   const MatrixView both = pass.act(2 * hidden_dim);
-  kernels.rms_norm(embedded, embedding_norm_.data(), eps, column_range(both, 0, hidden_dim));
-  kernels.rms_norm(state, hidden_norm_.data(), eps, column_range(both, hidden_dim, hidden_dim));
+  kernels.rms_norm(embedded, embedding_norm_.as<float>(), eps, column_range(both, 0, hidden_dim));
+  kernels.rms_norm(state, hidden_norm_.as<float>(), eps,
+                   column_range(both, hidden_dim, hidden_dim));
   const MatrixView y = pass.f32(hidden_dim);
   kernels.convert(config_.norm_before_residual ? column_range(both, hidden_dim, hidden_dim) : state,
                   y);
@@ -127,18 +138,15 @@ DraftHead::Output Eagle3Head::forward(const DraftBatch& batch,
   else
     grouped_attention_->forward(pass, both, caches, y);
   const MatrixView normed = pass.act(hidden_dim);
-  kernels.rms_norm(y, post_attention_norm_.data(), eps, normed);
+  kernels.rms_norm(y, post_attention_norm_.as<float>(), eps, normed);
   mlp_->forward(pass, normed, 1.0f, y);
 
-  const int64_t selected = static_cast<int64_t>(batch.selected_rows.size());
-  const MatrixView picked = scratch_matrix(arena_, DType::kF32, selected, hidden_dim);
-  const MatrixView normed_states = scratch_matrix(arena_, DType::kF32, selected, hidden_dim);
-  const MatrixView logits = scratch_matrix(arena_, DType::kF32, selected, config_.draft_vocab_size);
-  gather_rows(y, batch.selected_rows, picked);
-  kernels.rms_norm(picked, head_norm_.data(), eps, normed_states);
+  kernels.gather_rows(y, batch.selected_rows, picked);
+  kernels.rms_norm(picked, head_norm_.as<float>(), eps, normed_states);
   kernels.linear(normed_states, head_ ? *head_ : target_.head(), nullptr, logit_scale_, false,
                  logits);
-  return {config_.norm_output ? normed_states : picked, logits};
+  kernels.end_pass();
+  return output;
 }
 
 std::vector<CacheShape> Eagle3Head::cache_shapes() const {

@@ -29,9 +29,8 @@ class Eagle3Head : public DraftHead {
   DraftConfig config_;
   const MlaModel& target_;
   MatrixPtr fc_;  // [H, 3 * H_target]
-  std::vector<std::vector<float>> fc_norms_;
-  std::vector<float> fc_input_norm_, embedding_norm_, hidden_norm_, post_attention_norm_,
-      head_norm_;
+  std::vector<Buffer> fc_norms_;
+  Buffer fc_input_norm_, embedding_norm_, hidden_norm_, post_attention_norm_, head_norm_;
   std::unique_ptr<GroupedAttention> grouped_attention_;
   std::unique_ptr<MlaAttention> latent_attention_;
   std::unique_ptr<GatedMlp> mlp_;
@@ -40,6 +39,7 @@ class Eagle3Head : public DraftHead {
   float logit_scale_ = 1.0f;           // the target's where its rows are used
   std::vector<int32_t> target_token_;  // draft id -> target id; empty: the same
   RopeTables rope_;
+  const uint64_t work_id_ = new_work_id();
   Arena arena_;
 };
 

@@ -24,13 +24,14 @@ class EagleHead : public DraftHead {
  private:
   DraftConfig config_;
   const MlaModel& target_;
-  MatrixPtr fc_;                // [H, 2H]
-  std::vector<float> fc_bias_;  // empty: none
-  std::vector<float> post_attention_norm_;
+  MatrixPtr fc_;    // [H, 2H]
+  Buffer fc_bias_;  // empty: none
+  Buffer post_attention_norm_;
   std::unique_ptr<GroupedAttention> attention_;
   std::unique_ptr<GatedMlp> mlp_;
   EmbeddingTable own_embedding_;  // empty: the target's
   RopeTables rope_;
+  const uint64_t work_id_ = new_work_id();
   Arena arena_;
 };
 

@@ -45,7 +45,7 @@ MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, WeightLoader& load
   const MoeConfig& moe = config.moe;
   if (moe.method == GateMethod::kNoAuxTc) {
     bias_ = loader.vector(prefix + "gate.e_score_correction_bias", moe.expert_count);
-    params_.bias = bias_.data();
+    params_.bias = bias_.as<float>();
   }
   for (int64_t expert = 0; expert < moe.expert_count; ++expert) {
     const std::string name = prefix + "experts." + std::to_string(expert) + ".";

@@ -31,8 +31,8 @@ class MixtureOfExperts {
 
  private:
   RouteParams params_;
-  std::vector<float> bias_;  // params_.bias points here
-  MatrixPtr gate_;           // [E, H]
+  Buffer bias_;     // params_.bias points here
+  MatrixPtr gate_;  // [E, H]
   std::vector<GatedMlp> experts_;
   std::vector<ExpertWeights> expert_weights_;
   std::vector<GatedMlp> shared_;  // empty or one

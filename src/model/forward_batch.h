@@ -2,12 +2,38 @@
 // Spans are borrowed for the duration of the call.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 
 #include "kernels/kernel_set.h"
 
 namespace foresail {
+
+// What decides the operations of a pass, mixed into one number (PassInputs::work): whose pass it
+// is, which caches it reads, where it leaves states.
+class PassWork {
+ public:
+  explicit PassWork(std::span<const LatentCache> caches) {
+    for (const LatentCache& cache : caches) mix(reinterpret_cast<uintptr_t>(cache.data));
+    mix(static_cast<uint64_t>(caches[0].page_size));
+  }
+  PassWork& mix(uint64_t value) {
+    value_ = (value_ ^ value) * 0x9E3779B97F4A7C15ull;
+    value_ ^= value_ >> 29;
+    return *this;
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 1;
+};
+
+// Of a model or head: no two ever have the same, so one that is gone is never taken for another.
+inline uint64_t new_work_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
 
 enum class AttentionPath { kAbsorbed, kExpanded };
 
@@ -16,7 +42,7 @@ enum class AttentionPath { kAbsorbed, kExpanded };
 struct HiddenCapture {
   static constexpr int kAfterFinalNorm = -1;
   int layer = 0;
-  MatrixView out;  // f32 [T, H]
+  MatrixView out;  // f32 [T, H] in the memory of the kernels
 };
 
 // Cached keys of one request that an expanded pass up-projects and attends to as one block; every

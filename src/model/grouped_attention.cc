@@ -1,25 +1,8 @@
 #include "model/grouped_attention.h"
 
 #include <cmath>
-#include <cstring>
 
 namespace foresail {
-namespace {
-
-void store_rows(KernelSet& kernels, const MatrixView& rows, std::span<const int32_t> slots,
-                const LatentCache& cache) {
-  const int64_t width = cache.latent_dim + cache.rope_dim;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    if (slots[i] < 0) continue;
-    std::byte* row =
-        static_cast<std::byte*>(cache.data) + slots[i] * width * size_bytes(cache.dtype);
-    kernels.convert(row_range(rows, static_cast<int64_t>(i), 1),
-                    {row, cache.dtype, 1, width, width});
-  }
-}
-
-}  // namespace
-
 GroupedAttention::GroupedAttention(const DraftConfig& config, WeightLoader& loader,
                                    const std::string& prefix, int64_t input_dim)
     : head_count_(static_cast<int>(config.mla.head_count)),
@@ -51,13 +34,13 @@ void GroupedAttention::forward(Pass& pass, const MatrixView& x, std::span<const 
   const MatrixView kv_row = pass.f32(2 * head_dim_);
   const MatrixView padded_q = pass.f32(int64_t{group} * 2 * head_dim_);
   const MatrixView attended = pass.act(int64_t{head_count_} * head_dim_);
-  std::memset(padded_q.data, 0, rows * padded_q.cols * sizeof(float));
+  kernels.memory().zero(padded_q.data, rows * padded_q.cols * sizeof(float));
   for (int kv_head = 0; kv_head < kv_head_count_; ++kv_head) {
     kernels.convert(column_range(v, kv_head * head_dim_, head_dim_),
                     column_range(kv_row, 0, head_dim_));
     kernels.convert(column_range(k, kv_head * head_dim_, head_dim_),
                     column_range(kv_row, head_dim_, head_dim_));
-    store_rows(kernels, kv_row, pass.slots, caches[kv_head]);
+    kernels.store_rows(kv_row, pass.slots, caches[kv_head]);
     for (int head = 0; head < group; ++head)
       kernels.convert(column_range(q, (kv_head * group + head) * head_dim_, head_dim_),
                       column_range(padded_q, (2 * head + 1) * head_dim_, head_dim_));

@@ -5,13 +5,6 @@
 #include "base/check.h"
 
 namespace foresail {
-namespace {
-
-const float* data_or_null(const std::vector<float>& values) {
-  return values.empty() ? nullptr : values.data();
-}
-
-}  // namespace
 
 MlaAttention::MlaAttention(const ModelConfig& config, WeightLoader& loader,
                            const std::string& prefix, int64_t input_dim)
@@ -25,7 +18,7 @@ MlaAttention::MlaAttention(const ModelConfig& config, WeightLoader& loader,
       residual_scale_(static_cast<float>(config.residual_scale)),
       latent_eps_(static_cast<float>(config.latent_norm_eps)) {
   const auto bias = [&](const char* name, int64_t dim) {
-    return config.attention_bias ? loader.vector(prefix + name, dim) : std::vector<float>{};
+    return config.attention_bias ? loader.vector(prefix + name, dim) : Buffer{};
   };
   if (q_lora_rank_ == 0) {
     q_proj_ = loader.matrix(prefix + "q_proj.weight", config.query_dim(), input_dim);
@@ -66,29 +59,33 @@ void MlaAttention::forward(Pass& pass, const MatrixView& x, const LatentCache& c
   } else {
     const MatrixView q_a = pass.f32(q_lora_rank_);
     const MatrixView q_a_normed = pass.act(q_lora_rank_);
-    kernels.linear(x, *q_a_, data_or_null(q_a_bias_), 1.0f, false, q_a);
-    kernels.rms_norm(q_a, q_a_norm_.data(), latent_eps_, q_a_normed);
+    kernels.linear(x, *q_a_, q_a_bias_.as<float>(), 1.0f, false, q_a);
+    kernels.rms_norm(q_a, q_a_norm_.as<float>(), latent_eps_, q_a_normed);
     kernels.linear(q_a_normed, *q_b_, nullptr, 1.0f, false, q);
   }
   kernels.rotate_query(q, head_count_, pass.rope, pass.positions, pass.query_scale);
 
   const MatrixView kv = pass.f32(latent_dim_ + rope_dim_);
-  kernels.linear(x, *kv_a_, data_or_null(kv_a_bias_), 1.0f, false, kv);
-  kernels.store_latent(kv, kv_a_norm_.data(), latent_eps_, pass.rope, pass.positions, pass.slots,
-                       cache);
+  kernels.linear(x, *kv_a_, kv_a_bias_.as<float>(), 1.0f, false, kv);
+  kernels.store_latent(kv, kv_a_norm_.as<float>(), latent_eps_, pass.rope, pass.positions,
+                       pass.slots, cache);
 
   const MatrixView attended = pass.act(int64_t{head_count_} * value_dim_);
   if (pass.path == AttentionPath::kAbsorbed)
     attend_absorbed(pass, q, cache, attended);
   else
     attend_expanded(pass, q, cache, attended);
-  kernels.linear(attended, *o_proj_, data_or_null(o_bias_), residual_scale_, true, h);
+  kernels.linear(attended, *o_proj_, o_bias_.as<float>(), residual_scale_, true, h);
 }
 
 void MlaAttention::attend_absorbed(Pass& pass, const MatrixView& q, const LatentCache& cache,
                                    const MatrixView& out) const {
-  const MatrixView latent_query = pass.f32(int64_t{head_count_} * (latent_dim_ + rope_dim_));
-  const MatrixView latent_out = pass.act(int64_t{head_count_} * latent_dim_);
+  const DType query_type = pass.kernels.latent_query_dtype(cache, head_count_);
+  const DType out_type = query_type == DType::kBF16 ? DType::kBF16 : pass.act_dtype();
+  const MatrixView latent_query = scratch_matrix(pass.arena, query_type, pass.row_count(),
+                                                 int64_t{head_count_} * (latent_dim_ + rope_dim_));
+  const MatrixView latent_out =
+      scratch_matrix(pass.arena, out_type, pass.row_count(), int64_t{head_count_} * latent_dim_);
   pass.kernels.absorb_query(q, w_uk_t_, nope_dim_, rope_dim_, latent_query);
   pass.kernels.latent_attention(latent_query, head_count_, softmax_scale_, pass.sequences, cache,
                                 latent_out);

@@ -34,8 +34,8 @@ class MlaAttention {
   MatrixPtr q_a_, q_b_;  // [rq, H], [nh * (n + r), rq]
   MatrixPtr kv_a_;       // [c + r, H]
   MatrixPtr o_proj_;     // [H, nh * v]
-  std::vector<float> q_a_norm_, kv_a_norm_;
-  std::vector<float> q_a_bias_, kv_a_bias_, o_bias_;
+  Buffer q_a_norm_, kv_a_norm_;
+  Buffer q_a_bias_, kv_a_bias_, o_bias_;
   std::vector<MatrixPtr> w_uk_;    // per head [n, c]
   std::vector<MatrixPtr> w_uk_t_;  // per head [c, n]
   std::vector<MatrixPtr> w_uv_;    // per head [v, c]

@@ -23,8 +23,11 @@ EmbeddingTable load_embedding(WeightLoader& loader, const std::string& name,
 
 namespace {
 
+constexpr const char* kEmbeddingTensor = "model.embed_tokens.weight";
+constexpr const char* kHeadTensor = "lm_head.weight";
+
 bool has_head_of_its_own(const WeightLoader& loader, const ModelConfig& config) {
-  return loader.has("lm_head.weight") || !config.tied_embeddings;
+  return loader.has(kHeadTensor) || !config.tied_embeddings;
 }
 
 }  // namespace
@@ -35,33 +38,33 @@ MatrixView EmbeddingTable::view() const {
 
 MlaModel::MlaModel(const ModelConfig& config, WeightLoader& loader, KernelSet& kernels,
                    int64_t context_len)
-    : config_(config), kernels_(kernels), rope_(config, context_len) {
-  embedding_ = load_embedding(loader, "model.embed_tokens.weight", config);
+    : config_(config),
+      kernels_(kernels),
+      rope_(config, context_len, kernels.memory()),
+      arena_(kernels.memory()) {
+  embedding_ = load_embedding(loader, kEmbeddingTensor, config);
   for (int64_t layer = 0; layer < config.layer_count; ++layer)
     layers_.emplace_back(config, loader, "model.layers." + std::to_string(layer) + ".",
                          config.layer_is_moe[layer]);
   final_norm_ = loader.vector("model.norm.weight", config.hidden_dim);
   if (has_head_of_its_own(loader, config)) {
-    head_ = loader.matrix("lm_head.weight", config.vocab_size, config.hidden_dim);
+    head_ = loader.matrix(kHeadTensor, config.vocab_size, config.hidden_dim);
   } else {
     const MatrixView table = embedding_.view();
     head_ = loader.pack({table.data, table.dtype, table.rows, table.cols, table.stride});
   }
+  embedding_.move_to(kernels.memory());
 }
 
 MatrixPtr MlaModel::load_head_rows(std::span<const int32_t> ids, WeightLoader& loader) const {
-  HostTensor own_head;
-  MatrixView table = embedding_.view();
-  if (has_head_of_its_own(loader, config_)) {
-    own_head = loader.tensor("lm_head.weight", {config_.vocab_size, config_.hidden_dim});
-    table = {own_head.data.data(), own_head.dtype, config_.vocab_size, config_.hidden_dim,
-             config_.hidden_dim};
-  }
+  // Not from embedding_, which may lie on a device.
+  const bool own = has_head_of_its_own(loader, config_);
+  const HostTensor table =
+      loader.tensor(own ? kHeadTensor : kEmbeddingTensor, {config_.vocab_size, config_.hidden_dim});
   const size_t row_bytes = config_.hidden_dim * size_bytes(table.dtype);
   Buffer rows(ids.size() * row_bytes);
   for (size_t i = 0; i < ids.size(); ++i)
-    std::memcpy(rows.data() + i * row_bytes,
-                static_cast<const std::byte*>(table.data) + ids[i] * row_bytes, row_bytes);
+    std::memcpy(rows.data() + i * row_bytes, table.data.data() + ids[i] * row_bytes, row_bytes);
   return loader.pack({rows.data(), table.dtype, static_cast<int64_t>(ids.size()),
                       config_.hidden_dim, config_.hidden_dim});
 }
@@ -91,8 +94,20 @@ MlaModel::Output MlaModel::forward(const ForwardBatch& batch, std::span<const La
             .query_scale = scale.empty() ? nullptr : scale.data(),
             .prefix_parts = batch.prefix_parts};
   const int64_t hidden_dim = config_.hidden_dim;
+  const int64_t logit_count = static_cast<int64_t>(batch.logit_rows.size());
   const MatrixView h = pass.f32(hidden_dim);
   const MatrixView hidden = pass.f32(hidden_dim);
+  const MatrixView picked = scratch_matrix(arena_, DType::kF32, logit_count, hidden_dim);
+  const MatrixView logits = scratch_matrix(arena_, DType::kF32, logit_count, config_.vocab_size);
+  const bool recorded = kernels_.begin_pass({.token_ids = batch.token_ids,
+                                             .positions = batch.positions,
+                                             .slots = batch.slots,
+                                             .row_scale = scale,
+                                             .sequences = batch.sequences,
+                                             .wanted_rows = batch.logit_rows,
+                                             .page_size = caches[0].page_size,
+                                             .work = work_of(batch, caches)});
+  if (recorded) return {logits, hidden};
   const auto capture = [&](int layer, const MatrixView& state) {
     for (const HiddenCapture& wanted : batch.captures)
       if (wanted.layer == layer) kernels_.convert(state, wanted.out);
@@ -103,18 +118,26 @@ MlaModel::Output MlaModel::forward(const ForwardBatch& batch, std::span<const La
     layers_[layer].forward(pass, caches[layer], h);
   }
   capture(static_cast<int>(layers_.size()), h);
-  kernels_.rms_norm(h, final_norm_.data(), static_cast<float>(config_.rms_norm_eps), hidden);
+  kernels_.rms_norm(h, final_norm_.as<float>(), static_cast<float>(config_.rms_norm_eps), hidden);
   capture(HiddenCapture::kAfterFinalNorm, hidden);
-
-  const int64_t logit_count = static_cast<int64_t>(batch.logit_rows.size());
-  const MatrixView picked = scratch_matrix(arena_, DType::kF32, logit_count, hidden_dim);
-  const MatrixView logits = scratch_matrix(arena_, DType::kF32, logit_count, config_.vocab_size);
   if (logit_count > 0) {
-    gather_rows(hidden, batch.logit_rows, picked);
+    kernels_.gather_rows(hidden, batch.logit_rows, picked);
     kernels_.linear(picked, *head_, nullptr, static_cast<float>(config_.logit_scale), false,
                     logits);
   }
+  kernels_.end_pass();
   return {logits, hidden};
+}
+
+uint64_t MlaModel::work_of(const ForwardBatch& batch, std::span<const LatentCache> caches) const {
+  // Which parts of a prefix an expanded pass reads is decided on the host.
+  if (batch.path == AttentionPath::kExpanded) return 0;
+  PassWork work(caches);
+  work.mix(work_id_);
+  for (const HiddenCapture& capture : batch.captures)
+    work.mix(static_cast<uint64_t>(capture.layer))
+        .mix(reinterpret_cast<uintptr_t>(capture.out.data));
+  return work.value();
 }
 
 }  // namespace foresail

@@ -15,10 +15,12 @@ namespace foresail {
 struct EmbeddingTable {
   HostTensor tensor;  // [V, H]
   float scale = 1.0f;
+  void move_to(Memory& memory) { tensor.data = moved_to(memory, std::move(tensor.data)); }
   bool present() const { return !tensor.shape.empty(); }
   MatrixView view() const;
 };
 
+// In host memory.
 EmbeddingTable load_embedding(WeightLoader& loader, const std::string& name,
                               const ModelConfig& config);
 
@@ -32,7 +34,8 @@ class MlaModel {
     MatrixView logits;  // f32 [logit_rows, V]
     MatrixView hidden;  // f32 [T, H], after the final norm
   };
-  // `caches` holds one LatentCache per layer. The output lives until the next forward pass.
+  // `caches` holds one LatentCache per layer. The output lies in the memory of the kernels and
+  // lives until the next forward pass.
   Output forward(const ForwardBatch& batch, std::span<const LatentCache> caches);
 
   const ModelConfig& config() const { return config_; }
@@ -49,13 +52,16 @@ class MlaModel {
   std::vector<float> query_scale(std::span<const int32_t> positions) const;
 
  private:
+  uint64_t work_of(const ForwardBatch& batch, std::span<const LatentCache> caches) const;
+
   ModelConfig config_;
   KernelSet& kernels_;
   EmbeddingTable embedding_;
   std::vector<DecoderLayer> layers_;
-  std::vector<float> final_norm_;
+  Buffer final_norm_;
   MatrixPtr head_;
   RopeTables rope_;
+  const uint64_t work_id_ = new_work_id();
   Arena arena_;
 };
 

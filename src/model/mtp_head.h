@@ -21,11 +21,12 @@ class MtpHead : public DraftHead {
 
  private:
   const MlaModel& target_;
-  std::vector<float> embedding_norm_, hidden_norm_, head_norm_;
+  Buffer embedding_norm_, hidden_norm_, head_norm_;
   MatrixPtr eh_proj_;  // [H, 2H]
   std::unique_ptr<DecoderLayer> layer_;
   EmbeddingTable own_embedding_;  // empty: the target's
   MatrixPtr own_head_;            // null: the target's
+  const uint64_t work_id_ = new_work_id();
   Arena arena_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "checkpoint/model_config.h"
 #include "kernels/kernel_set.h"
+#include "tensor/buffer.h"
 
 namespace foresail {
 
@@ -16,15 +17,16 @@ class RopeTables {
  public:
   // inv_freq [rope_dim / 2]; positions 0 .. position_count-1.
   RopeTables(const std::vector<double>& inv_freq, double amplitude, RopeLayout layout,
-             int64_t position_count);
-  RopeTables(const ModelConfig& config, int64_t context_len);
+             int64_t position_count, Memory& memory = host_memory());
+  RopeTables(const ModelConfig& config, int64_t context_len, Memory& memory = host_memory());
 
-  RopeTable view() const { return {cos_.data(), sin_.data(), rope_dim_, layout_}; }
-  int64_t position_count() const { return static_cast<int64_t>(cos_.size()) / (rope_dim_ / 2); }
-  uint64_t size_bytes() const { return 2 * cos_.size() * sizeof(float); }
+  RopeTable view() const { return {cos_.as<float>(), sin_.as<float>(), rope_dim_, layout_}; }
+  int64_t position_count() const { return position_count_; }
+  uint64_t size_bytes() const { return cos_.size_bytes() + sin_.size_bytes(); }
 
  private:
-  std::vector<float> cos_, sin_;
+  Buffer cos_, sin_;
+  int64_t position_count_;
   int rope_dim_;
   RopeLayout layout_;
 };

@@ -1,8 +1,5 @@
-// Matrices inside an Arena.
+// Matrices inside an Arena, and between the host and the memory of a kernel set.
 #pragma once
-
-#include <cstring>
-#include <span>
 
 #include "kernels/kernel_set.h"
 #include "tensor/arena.h"
@@ -27,13 +24,30 @@ inline MatrixView column_range(const MatrixView& matrix, int64_t first, int64_t 
   return {data, matrix.dtype, matrix.rows, count, matrix.stride};
 }
 
-// Rows `rows` of `source` into `out`, which has the same width and dtype.
-inline void gather_rows(const MatrixView& source, std::span<const int32_t> rows,
-                        const MatrixView& out) {
-  const size_t row_bytes = source.cols * size_bytes(source.dtype);
-  for (size_t i = 0; i < rows.size(); ++i)
-    std::memcpy(row_range(out, static_cast<int64_t>(i), 1).data, row_range(source, rows[i], 1).data,
-                row_bytes);
+// A matrix of the host in the arena's memory: the matrix itself where that is the host's. Its rows
+// follow each other without gaps.
+inline MatrixView placed(Memory& memory, Arena& arena, const MatrixView& host) {
+  if (memory.is_host()) return host;
+  const MatrixView copy = scratch_matrix(arena, host.dtype, host.rows, host.cols);
+  memory.upload(copy.data, host.data,
+                static_cast<size_t>(host.rows * host.cols) * size_bytes(host.dtype));
+  return copy;
+}
+
+// Makes the buffer at least so large; what it held may be lost.
+inline void grow(Buffer& buffer, size_t size_bytes, Memory& memory) {
+  if (buffer.size_bytes() < size_bytes) buffer = Buffer(size_bytes + size_bytes / 4, memory);
+}
+
+// The matrix where the host can read and change it: itself, or a copy in `staging`, complete when
+// this returns. Its rows follow each other without gaps.
+inline MatrixView on_host(Memory& memory, const MatrixView& matrix, Buffer& staging) {
+  if (memory.is_host() || matrix.rows == 0) return matrix;
+  const size_t bytes =
+      static_cast<size_t>(matrix.rows * matrix.cols) * foresail::size_bytes(matrix.dtype);
+  grow(staging, bytes, memory.staging());
+  memory.download(staging.data(), matrix.data, bytes);
+  return {staging.data(), matrix.dtype, matrix.rows, matrix.cols, matrix.cols};
 }
 
 }  // namespace foresail

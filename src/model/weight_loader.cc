@@ -36,16 +36,16 @@ HostTensor WeightLoader::tensor(std::string_view name, std::initializer_list<int
   return result;
 }
 
-std::vector<float> WeightLoader::vector(std::string_view name, int64_t dim) {
+Buffer WeightLoader::vector(std::string_view name, int64_t dim) {
   const HostTensor source = tensor(name, {dim});
-  std::vector<float> values(dim);
-  for (int64_t i = 0; i < dim; ++i) values[i] = element(source, i);
-  account(dim * sizeof(float));
-  return values;
+  Buffer values(dim * sizeof(float));
+  for (int64_t i = 0; i < dim; ++i) values.as<float>()[i] = element(source, i);
+  account(values.size_bytes());
+  return moved_to(kernels_.memory(), std::move(values));
 }
 
-std::vector<float> WeightLoader::optional_vector(std::string_view name, int64_t dim) {
-  return has(name) ? vector(name, dim) : std::vector<float>{};
+Buffer WeightLoader::optional_vector(std::string_view name, int64_t dim) {
+  return has(name) ? vector(name, dim) : Buffer{};
 }
 
 MatrixPtr WeightLoader::pack(const HostMatrix& weight) {

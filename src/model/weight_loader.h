@@ -5,7 +5,6 @@
 #include <functional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "checkpoint/weight_source.h"
 #include "kernels/kernel_set.h"
@@ -20,8 +19,9 @@ class WeightLoader {
 
   bool has(std::string_view name) const { return source_.has(name); }
   HostTensor tensor(std::string_view name, std::initializer_list<int64_t> shape);
-  std::vector<float> vector(std::string_view name, int64_t dim);
-  std::vector<float> optional_vector(std::string_view name, int64_t dim);  // empty when absent
+  // f32 [dim] in the memory of the kernels.
+  Buffer vector(std::string_view name, int64_t dim);
+  Buffer optional_vector(std::string_view name, int64_t dim);  // empty when absent
   MatrixPtr matrix(std::string_view name, int64_t n_out, int64_t n_in);
   // Rows of `first` above rows of `second`, packed as one.
   MatrixPtr stacked(std::string_view first, std::string_view second, int64_t n_out_each,

@@ -13,7 +13,7 @@ namespace foresail {
 class LatentStore {
  public:
   LatentStore(int64_t layer_count, int64_t page_count, int page_size, int latent_dim, int rope_dim,
-              CacheFormat format);
+              CacheFormat format, Memory& memory = host_memory());
 
   std::span<const LatentCache> layers() const { return layers_; }
   // The same bytes at page size 1, where a page is the slot of one token.

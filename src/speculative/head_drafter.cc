@@ -10,15 +10,17 @@
 namespace foresail {
 
 HeadDrafter::HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, PassPlanner& planner,
-                         int64_t slot_count, int64_t page_count, CacheFormat cache_format)
+                         int64_t slot_count, int64_t page_count, CacheFormat cache_format,
+                         Memory& memory)
     : name_(std::move(name)),
       head_(std::move(head)),
       planner_(planner),
+      memory_(memory),
       proposals_(slot_count),
       waiting_(slot_count) {
   for (const CacheShape& shape : head_->cache_shapes()) {
     stores_.emplace_back(1, page_count, planner.config().page_size, shape.latent_dim,
-                         shape.rope_dim, cache_format);
+                         shape.rope_dim, cache_format, memory);
     caches_.push_back(stores_.back().layers()[0]);
     slot_caches_.push_back(stores_.back().slot_layers()[0]);
   }
@@ -52,19 +54,21 @@ void HeadDrafter::run(HeadRows& rows, bool recycled, bool keys_are_slots) {
                       .sequences = rows.sequences,
                       .selected_rows = selected},
                      keys_are_slots ? slot_caches_ : caches_);
+  const MatrixView states = on_host(memory_, output.states, states_);
+  const MatrixView logits = on_host(memory_, output.logits, logits_);
   for (size_t i = 0; i < selected.size(); ++i) {
     Proposal& proposal = proposals_[rows.request_slots[i]];
     const auto row = [&](const MatrixView& matrix) {
       return std::span(static_cast<float*>(row_range(matrix, static_cast<int64_t>(i), 1).data),
                        matrix.cols);
     };
-    proposal.state.assign(row(output.states).begin(), row(output.states).end());
+    proposal.state.assign(row(states).begin(), row(states).end());
     // Entry p pairs token p + 1 with state p and so predicts position p + 2.
     const std::span<const int32_t> token_map = head_->token_map();
-    const int32_t draft_token = coupled_argmax(row(output.logits), *rows.sampling[i],
-                                               rows.positions[selected[i]] + 2, token_map);
+    const int32_t draft_token =
+        coupled_argmax(row(logits), *rows.sampling[i], rows.positions[selected[i]] + 2, token_map);
     proposal.token = token_map.empty() ? draft_token : token_map[draft_token];
-    if (observer_) observer_(proposal, row(output.logits));
+    if (observer_) observer_(proposal, row(logits));
   }
 }
 

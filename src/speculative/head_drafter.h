@@ -17,9 +17,10 @@ namespace foresail {
 class HeadDrafter : public Drafter {
  public:
   // The stores share page ids with the target's, of the planner's page size. `slot_count`: most
-  // requests at once.
+  // requests at once. `memory`: of the head's kernels.
   HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, PassPlanner& planner,
-              int64_t slot_count, int64_t page_count, CacheFormat cache_format);
+              int64_t slot_count, int64_t page_count, CacheFormat cache_format,
+              Memory& memory = host_memory());
 
   std::string_view name() const override { return name_; }
   std::vector<int> target_layers() const override { return head_->target_layers(); }
@@ -62,10 +63,12 @@ class HeadDrafter : public Drafter {
   std::string name_;
   std::unique_ptr<DraftHead> head_;
   PassPlanner& planner_;
+  Memory& memory_;
   std::vector<LatentStore> stores_;
   std::vector<LatentCache> caches_, slot_caches_;
   std::vector<Proposal> proposals_;   // [slot]
   std::vector<WaitingRows> waiting_;  // [slot]
+  Buffer states_, logits_;  // copies of the head's outputs where the host cannot read them
   Observer observer_;
 };
 

@@ -35,30 +35,36 @@ Iteration::Iteration(MlaModel& model, const LatentStore& store, PassPlanner& pla
                      Drafter* drafter, IterationOptions options)
     : model_(model), store_(store), planner_(planner), drafter_(drafter), options_(options) {}
 
-MlaModel::Output Iteration::run_target(PassKind kind, Rows& rows,
-                                       std::span<const int32_t> logit_rows) {
+MatrixView Iteration::run_target(PassKind kind, Rows& rows, std::span<const int32_t> logit_rows) {
   const auto row_count = static_cast<int64_t>(rows.token_ids.size());
   const int64_t hidden_dim = model_.config().hidden_dim;
+  Memory& memory = model_.kernels().memory();
   std::vector<HiddenCapture> captures;
   if (drafter_ != nullptr) {
     const std::vector<int> layers = drafter_->target_layers();
     const auto width = static_cast<int64_t>(layers.size()) * hidden_dim;
-    target_states_.resize(row_count * width);
+    grow(states_, row_count * width * sizeof(float), memory);
+    captured_ = {states_.data(), DType::kF32, row_count, width, width};
     for (size_t i = 0; i < layers.size(); ++i)
       captures.push_back(
-          {layers[i],
-           {target_states_.data() + i * hidden_dim, DType::kF32, row_count, hidden_dim, width}});
+          {layers[i], column_range(captured_, static_cast<int64_t>(i) * hidden_dim, hidden_dim)});
   }
   const PreparedPass pass = planner_.prepare(kind, rows.requests);
-  return model_.forward({.token_ids = rows.token_ids,
-                         .positions = rows.positions,
-                         .slots = rows.slots,
-                         .sequences = pass.sequences,
-                         .logit_rows = logit_rows,
-                         .captures = captures,
-                         .path = pass.plan.path,
-                         .prefix_parts = pass.prefix_parts},
-                        pass.keys_are_slots() ? store_.slot_layers() : store_.layers());
+  const MlaModel::Output output =
+      model_.forward({.token_ids = rows.token_ids,
+                      .positions = rows.positions,
+                      .slots = rows.slots,
+                      .sequences = pass.sequences,
+                      .logit_rows = logit_rows,
+                      .captures = captures,
+                      .path = pass.plan.path,
+                      .prefix_parts = pass.prefix_parts},
+                     pass.keys_are_slots() ? store_.slot_layers() : store_.layers());
+  return on_host(memory, output.logits, host_logits_);
+}
+
+MatrixView Iteration::target_states() {
+  return on_host(model_.kernels().memory(), captured_, host_states_);
 }
 
 int32_t Iteration::draw(RequestState& request, const MatrixView& logits, int64_t row,
@@ -103,13 +109,13 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks) {
     if (chunk.end == static_cast<int32_t>(chunk.request->tokens.size()))
       logit_rows.push_back(static_cast<int32_t>(rows.token_ids.size()) - 1);
   }
-  const MlaModel::Output output = run_target(PassKind::kPrefill, rows, logit_rows);
+  const MatrixView logits = run_target(PassKind::kPrefill, rows, logit_rows);
   int64_t logit_row = 0;
   for (const PrefillRows& chunk : chunks) {
     RequestState& request = *chunk.request;
     if (chunk.end != static_cast<int32_t>(request.tokens.size())) continue;
     request.logprobs.clear();
-    draw(request, output.logits, logit_row++);
+    draw(request, logits, logit_row++);
   }
   if (drafter_ == nullptr) return;
   // The token after a chunk is the next prompt token, or the token just drawn: either way it is in
@@ -124,10 +130,7 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks) {
          tokens.subspan(chunk.begin + 1, chunk.end - chunk.begin),
          rows.row_begin[i]});
   }
-  const auto row_count = static_cast<int64_t>(rows.token_ids.size());
-  const int64_t width =
-      row_count == 0 ? 0 : static_cast<int64_t>(target_states_.size()) / row_count;
-  drafter_->extend(extend, {target_states_.data(), DType::kF32, row_count, width, width});
+  drafter_->extend(extend, target_states());
 }
 
 // Appends the target's own token for row 0, then for each further row as long as the draft that
@@ -168,12 +171,12 @@ std::vector<IterationResult> Iteration::decode(std::span<RequestState* const> re
   }
   std::vector<int32_t> logit_rows(rows.token_ids.size());
   for (size_t i = 0; i < logit_rows.size(); ++i) logit_rows[i] = static_cast<int32_t>(i);
-  const MlaModel::Output output = run_target(PassKind::kVerify, rows, logit_rows);
+  const MatrixView logits = run_target(PassKind::kVerify, rows, logit_rows);
 
   std::vector<IterationResult> results(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     results[i].drafted = static_cast<int>(requests[i]->drafts.size());
-    accept(*requests[i], output.logits, rows.row_begin[i], results[i]);
+    accept(*requests[i], logits, rows.row_begin[i], results[i]);
   }
   if (drafter_ == nullptr) return results;
 
@@ -189,9 +192,7 @@ std::vector<IterationResult> Iteration::decode(std::span<RequestState* const> re
                       rows.row_begin[i],
                       request.draft_steps == 0});
   }
-  const auto row_count = static_cast<int64_t>(rows.token_ids.size());
-  const int64_t width = static_cast<int64_t>(target_states_.size()) / row_count;
-  drafter_->extend(extend, {target_states_.data(), DType::kF32, row_count, width, width});
+  drafter_->extend(extend, target_states());
   draft(requests);
   return results;
 }

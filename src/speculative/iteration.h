@@ -79,7 +79,11 @@ class Iteration {
  private:
   struct Rows;
   void prefill_pass(std::span<const PrefillRows> chunks);
-  MlaModel::Output run_target(PassKind kind, Rows& rows, std::span<const int32_t> logit_rows);
+  // f32 [logit_rows, V] in host memory.
+  MatrixView run_target(PassKind kind, Rows& rows, std::span<const int32_t> logit_rows);
+  // What the drafter reads of the latest target pass, f32 [T, sum of captured widths], in host
+  // memory.
+  MatrixView target_states();
   // The token that follows, or what acceptance was told to pretend it is.
   int32_t draw(RequestState& request, const MatrixView& logits, int64_t row,
                std::optional<int32_t> pretended = {});
@@ -92,7 +96,9 @@ class Iteration {
   Drafter* drafter_;
   IterationOptions options_;
   Sampler sampler_;
-  std::vector<float> target_states_;  // [T, sum of captured widths]
+  MatrixView captured_;               // of the latest target pass, in the memory of the kernels
+  Buffer states_;                     // its storage
+  Buffer host_states_, host_logits_;  // copies where the host cannot read the originals
 };
 
 }  // namespace foresail

@@ -27,7 +27,7 @@ StandaloneDrafter::StandaloneDrafter(std::shared_ptr<MlaModel> model, PassPlanne
       planner_(planner),
       store_(model_->config().layer_count, page_count, planner.config().page_size,
              static_cast<int>(model_->config().kv_lora_rank),
-             static_cast<int>(model_->config().rope_dim), cache_format),
+             static_cast<int>(model_->config().rope_dim), cache_format, model_->kernels().memory()),
       cached_len_(slot_count) {}
 
 // Only fills the cache: the text up to the bonus token, whose own row begins the draft loop.
@@ -87,8 +87,9 @@ void StandaloneDrafter::draft(std::span<const DraftRequest> requests,
     const MlaModel::Output output =
         model_->forward({rows.tokens, rows.positions, rows.slots, sequences, logit_rows},
                         loop.first.keys_are_slots() ? store_.slot_layers() : store_.layers());
+    const MatrixView all = on_host(model_->kernels().memory(), output.logits, logits_);
     for (size_t row = 0; row < going.size(); ++row) {
-      const MatrixView logits = row_range(output.logits, static_cast<int64_t>(row), 1);
+      const MatrixView logits = row_range(all, static_cast<int64_t>(row), 1);
       drafts[going[row]].push_back(
           coupled_argmax({static_cast<float*>(logits.data), static_cast<size_t>(logits.cols)},
                          *requests[going[row]].sampling, rows.positions[row] + 1, {}));

@@ -29,6 +29,7 @@ class StandaloneDrafter : public Drafter {
   std::shared_ptr<MlaModel> model_;
   PassPlanner& planner_;
   LatentStore store_;
+  Buffer logits_;                    // a copy where the host cannot read them
   std::vector<int32_t> cached_len_;  // [slot] entries that are final
 };
 

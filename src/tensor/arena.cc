@@ -18,7 +18,7 @@ std::byte* Arena::allocate(size_t size_bytes) {
   }
   if (block_ == blocks_.size()) {
     const size_t doubled = blocks_.empty() ? kFirstBlockBytes : 2 * blocks_.back().size_bytes();
-    blocks_.emplace_back(std::max(size_bytes, std::min<size_t>(doubled, 64u << 20)));
+    blocks_.emplace_back(std::max(size_bytes, std::min<size_t>(doubled, 64u << 20)), *memory_);
     offset_bytes_ = 0;
   }
   std::byte* memory = blocks_[block_].data() + offset_bytes_;

@@ -11,6 +11,8 @@ namespace foresail {
 
 class Arena {
  public:
+  explicit Arena(Memory& memory = host_memory()) : memory_(&memory) {}
+
   // 64-byte aligned, contents undefined.
   std::byte* allocate(size_t size_bytes);
   void reset();
@@ -35,6 +37,7 @@ class Arena {
   };
 
  private:
+  Memory* memory_;
   std::vector<Buffer> blocks_;
   size_t block_ = 0;
   size_t offset_bytes_ = 0;

@@ -1,0 +1,18 @@
+# Sets FORESAIL_HAS_CUDA from FORESAIL_CUDA and from what the machine has.
+
+set(FORESAIL_HAS_CUDA OFF)
+if(FORESAIL_CUDA STREQUAL "AUTO")
+  find_package(CUDAToolkit 13 QUIET)
+  if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE)
+    set(FORESAIL_HAS_CUDA ON)
+    message(STATUS "CUDA device: built with ${CUDAToolkit_NVCC_EXECUTABLE}")
+  else()
+    message(STATUS "CUDA device: left out, nvcc 13 was not found")
+  endif()
+elseif(FORESAIL_CUDA)
+  find_package(CUDAToolkit 13 REQUIRED)
+  set(FORESAIL_HAS_CUDA ON)
+endif()
+if(FORESAIL_HAS_CUDA AND NOT CMAKE_CUDA_COMPILER)
+  set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
+endif()

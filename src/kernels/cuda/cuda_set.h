@@ -1,0 +1,158 @@
+// KernelSet on an NVIDIA GPU (sm_80 and newer): bf16 weights, f32 sums, caches of all three types.
+// Every operation queues kernels on one stream; memory().download() and wait() are the only waits.
+//
+// f32 rows are multiplied as two bf16 terms, which keeps 16 bits of their mantissa (gemm.h). A
+// row's bits depend on nothing but the row, except in the tensor-core attention of sm90/, which
+// cuts keys over the whole batch: with CudaOptions::deterministic the general kernel takes its
+// place.
+#pragma once
+
+#include <array>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/pass_words.h"
+#include "kernels/cuda/rows.h"
+#include "tensor/buffer.h"
+
+namespace foresail {
+
+class CudaMatrix final : public Matrix {
+ public:
+  CudaMatrix(int64_t n_out, int64_t n_in, std::byte* data, uint64_t size_bytes)
+      : Matrix(n_out, n_in), data_(data), size_bytes_(size_bytes) {}
+  uint64_t size_bytes() const override { return size_bytes_; }
+  const void* data() const { return data_; }  // tiles as in gemm.h, device memory of the set
+  // The packed form behind a Matrix of this set.
+  static const void* data_of(const Matrix& matrix) {
+    return static_cast<const CudaMatrix&>(matrix).data();
+  }
+
+ private:
+  std::byte* data_;
+  uint64_t size_bytes_;
+};
+
+cuda::Cache cache_view(const LatentCache& cache);
+
+class CudaKernels final : public KernelSet {
+ public:
+  CudaKernels(const CudaDevice& device, const CudaOptions& options);
+  ~CudaKernels() override;
+
+  std::string_view name() const override { return name_; }
+  DType act_dtype() const override { return DType::kBF16; }
+  Memory& memory() override { return memory_; }
+  bool begin_pass(const PassInputs& inputs) override;
+  void end_pass() override;
+  MatrixPtr pack(const HostMatrix& weight) override;
+  void embed(std::span<const int32_t> ids, const MatrixView& table, float scale,
+             const MatrixView& out) override;
+  void rms_norm(const MatrixView& x, const float* weight, float eps,
+                const MatrixView& out) override;
+  void linear(const MatrixView& x, const Matrix& weight, const float* bias, float scale,
+              bool accumulate, const MatrixView& out) override;
+  void silu_mul(const MatrixView& gate_up, const MatrixView& out) override;
+  void convert(const MatrixView& in, const MatrixView& out) override;
+  void gather_rows(const MatrixView& in, std::span<const int32_t> rows,
+                   const MatrixView& out) override;
+  void store_rows(const MatrixView& rows, std::span<const int32_t> slots,
+                  const LatentCache& cache) override;
+  void rotate_query(const MatrixView& q, int head_count, const RopeTable& rope,
+                    std::span<const int32_t> positions, const float* row_scale) override;
+  void store_latent(const MatrixView& kv, const float* norm_weight, float eps,
+                    const RopeTable& rope, std::span<const int32_t> positions,
+                    std::span<const int32_t> slots, const LatentCache& cache) override;
+  DType latent_query_dtype(const LatentCache& cache, int head_count) const override {
+    return fits_tensor_cores(cache, head_count) ? DType::kBF16 : DType::kF32;
+  }
+  void absorb_query(const MatrixView& q, std::span<const MatrixPtr> w_uk_t, int nope_dim,
+                    int rope_dim, const MatrixView& out) override;
+  void latent_attention(const MatrixView& q, int head_count, float softmax_scale,
+                        std::span<const SequenceRows> sequences, const LatentCache& cache,
+                        const MatrixView& out) override;
+  void value_up(const MatrixView& in, std::span<const MatrixPtr> w_uv,
+                const MatrixView& out) override;
+  // The expanded form is not on this device: passes are planned absorbed. These throw.
+  void expand_latent(const SequenceRows& sequence, int64_t key_begin, const LatentCache& cache,
+                     std::span<const MatrixPtr> w_uk, std::span<const MatrixPtr> w_uv,
+                     const MatrixView& k_nope, const MatrixView& k_rope,
+                     const MatrixView& value) override;
+  void expanded_attention(const MatrixView& q, int head_count, float softmax_scale, bool causal,
+                          const ExpandedKeys& keys, const MatrixView& out,
+                          const MatrixView& lse) override;
+  void merge_attention(const MatrixView& other, const MatrixView& other_lse, const MatrixView& out,
+                       const MatrixView& lse) override;
+  void route(const MatrixView& logits, const RouteParams& params, int32_t* ids,
+             float* weights) override;
+  void experts(const MatrixView& x, std::span<const ExpertWeights> experts, const int32_t* ids,
+               const float* weights, int top_k, const MatrixView& out) override;
+
+ private:
+  // Scratch by purpose, as it is needed: grows, never shrinks. What grows moves, so recordings end.
+  enum class Scratch {
+    kPackSource,
+    kPassWords,
+    kQuery,
+    kLatentOut,
+    kPartials,
+    kTensorCore,
+    kPairs,
+    kGateUp,
+    kHidden,
+    kResults,
+    kCount
+  };
+  void* scratch(Scratch purpose, size_t size_bytes);
+  cudaStream_t stream() const { return memory_.stream(); }
+  // After a kernel was queued.
+  void check(std::string_view operation) const;
+  // The device's copy of one of the pass's spans; `host` must be that span.
+  const int32_t* pass_words(const int32_t* host, std::span<const int32_t> of_pass, int64_t place,
+                            std::string_view what) const;
+  const int32_t* word(int64_t place) const { return device_words_ + place; }
+  // Device table of the matrices' data, uploaded when it is new or has changed.
+  const void* const* table_of(const void* key, std::vector<const void*> pointers);
+  const void* const* head_table(std::span<const MatrixPtr> weights);
+  bool fits_tensor_cores(const LatentCache& cache, int head_count) const;
+  void tensor_core_attention(const MatrixView& q, int head_count, float softmax_scale,
+                             const LatentCache& cache, const MatrixView& out);
+
+  CudaMemory memory_;  // first: everything below lies in it
+  std::string name_;
+  bool has_sm90_;
+  bool deterministic_;
+  std::vector<Buffer> weights_;  // packed matrices, one after the other
+  size_t weights_used_ = 0;      // of the last buffer
+  std::array<Buffer, static_cast<size_t>(Scratch::kCount)> scratch_;
+
+  PassInputs inputs_;
+  cuda::PassWords pass_;
+  Buffer pinned_words_;
+  const int32_t* device_words_ = nullptr;
+  cudaEvent_t words_read_;  // the latest upload has left pinned_words_
+
+  struct Table {
+    std::vector<const void*> pointers;
+    Buffer device;
+  };
+  std::unordered_map<const void*, Table> tables_;
+
+  // A pass of few rows is recorded as a CUDA graph the second time it is met: the first time,
+  // scratch and tables come into being.
+  struct Recording {
+    cudaGraphExec_t graph = nullptr;  // null: met once
+  };
+  void forget_recordings();
+  void stop_recording() noexcept;  // of a pass that failed
+  bool records_;
+  std::unordered_map<std::string, Recording> recordings_;  // by what decides the operations
+  std::string recording_;  // key of the pass being recorded, or empty
+
+  // Batch, rows and heads that the counters of the tensor-core workspace were laid out for.
+  std::array<int, 3> counted_for_ = {};
+};
+
+}  // namespace foresail

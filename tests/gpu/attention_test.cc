@@ -1,0 +1,143 @@
+// Absorbed attention of the CUDA set beside the oracle: the general kernel and the one of sm90/.
+#include <fmt/format.h>
+
+#include "gpu_fixture.h"
+
+namespace foresail {
+namespace {
+
+// A latent cache whose pages are scattered and whose unused rows hold NaN.
+struct Cache {
+  Cache(DType dtype, int page_size, int latent, int rope, const std::vector<int>& lengths)
+      : page_size_(page_size), width_(latent + rope) {
+    int pages = 1;
+    for (int length : lengths) pages += length / page_size + 2;
+    storage_ = std::make_unique<Tensor>(dtype, int64_t{pages} * page_size, width_);
+    storage_->fill(std::numeric_limits<float>::quiet_NaN());
+    view_ = {storage_->view().data, dtype, page_size, latent, rope};
+    view_.page_count = pages;
+    if (dtype == DType::kF8E4M3) view_.scale = 0.5f;
+    const std::vector<int> order = shuffled(pages - 1, 99);
+    size_t next = 0;
+    for (size_t s = 0; s < lengths.size(); ++s) {
+      std::vector<int32_t> table;
+      for (int p = 0; p < lengths[s] / page_size + 2; ++p) table.push_back(1 + order[next++]);
+      tables_.push_back(table);
+      for (int j = 0; j < lengths[s]; ++j) {
+        const Tensor row =
+            Tensor(DType::kF32, 1, width_).randomize(1000 * s + static_cast<size_t>(j) + 1);
+        const int64_t slot =
+            int64_t{table[static_cast<size_t>(j / page_size)]} * page_size + j % page_size;
+        for (int d = 0; d < width_; ++d) storage_->set(slot, d, row.at(0, d));
+      }
+    }
+  }
+  const Tensor& storage() const { return *storage_; }
+  const LatentCache& view() const { return view_; }
+  const int32_t* table(size_t sequence) const { return tables_[sequence].data(); }
+
+ private:
+  int page_size_;
+  int width_;
+  std::unique_ptr<Tensor> storage_;
+  std::vector<std::vector<int32_t>> tables_;
+  LatentCache view_;
+};
+
+class GpuAttention : public testing::TestWithParam<bool> {
+ protected:
+  KernelSet& set() { return *set_; }
+  Tensor attend(const Tensor& q, int heads, float scale, std::span<const SequenceRows> rows,
+                const Cache& cache, const Tensor& out) {
+    const Copy storage(set(), cache.storage());
+    LatentCache device = cache.view();
+    device.data = storage.view().data;
+    set().begin_pass({.positions = std::vector<int32_t>(static_cast<size_t>(q.rows())),
+                      .sequences = rows,
+                      .page_size = device.page_size});
+    const Copy device_out(set(), out);
+    set().latent_attention(Copy(set(), q), heads, scale, rows, device, device_out);
+    Tensor result = out;
+    return device_out.read(result);
+  }
+
+ private:
+  std::unique_ptr<KernelSet> set_ = create_cuda_kernels({.deterministic = GetParam()});
+};
+INSTANTIATE_TEST_SUITE_P(Kernels, GpuAttention, testing::Bool(),
+                         [](const auto& test) { return test.param ? "general" : "fastest"; });
+
+TEST_P(GpuAttention, LatentMatchesOracle) {
+  const auto ref = create_ref_kernels(DType::kBF16);
+  const int geometries[][3] = {{16, 512, 64}, {4, 512, 64},  {128, 512, 64}, {20, 512, 64},
+                               {5, 256, 64},  {40, 256, 32}, {1, 32, 16},    {3, 33, 6}};
+  for (const auto& [heads, latent, rope] : geometries)
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3})
+      for (const int page_size : {1, 16, 32, 64}) {
+        if (heads >= 16 && page_size != 64 && page_size != 16) continue;  // time
+        const bool with_long = page_size == 64 && heads < 20;
+        const std::vector<int> lengths = {1, page_size, page_size + 1, 0, 150, with_long ? 600 : 7};
+        const Cache cache(dtype, page_size, latent, rope, lengths);
+        // One decode row, whole prompt, two rows, padding, five rows of a long one, more rows than
+        // one call of the tensor-core kernel takes.
+        const std::vector<int> counts = {1, std::min(page_size, 9), 1, 2, 5, with_long ? 70 : 2};
+        std::vector<SequenceRows> rows;
+        int total = 0;
+        for (size_t s = 0; s < lengths.size(); ++s) {
+          rows.push_back({total, counts[s], lengths[s], cache.table(s)});
+          total += counts[s];
+        }
+        const Tensor q = Tensor(DType::kF32, total, heads * (latent + rope), 2).randomize(3, 0.5f);
+        Tensor want = Tensor(DType::kF32, total, heads * latent).fill(7.0f);
+        ref->latent_attention(q, heads, 0.1f, rows, cache.view(), want);
+        for (const DType act : {DType::kF32, DType::kBF16}) {
+          const Tensor blank = Tensor(act, total, heads * latent).fill(7.0f);
+          const Tensor got = attend(q, heads, 0.1f, rows, cache, blank);
+          const bool bf16 = act == DType::kBF16 || !GetParam();
+          expect_close(got, want, bf16 ? 1.5e-2 : 1e-5,
+                       fmt::format("heads {} latent {} page {} {}", heads, latent, page_size,
+                                   dtype_name(dtype)));
+        }
+      }
+}
+
+// One set, calls of changing shapes: the counters of one call must not lie in the scratch of
+// another.
+TEST_P(GpuAttention, ShapesTakeTurns) {
+  const auto ref = create_ref_kernels(DType::kBF16);
+  std::vector<int> lengths;
+  for (int i = 0; i < 96; ++i) lengths.push_back(40 + 5 * i);
+  const Cache cache(DType::kBF16, 64, 512, 64, lengths);
+  for (const auto& [batch, q_len] :
+       {std::pair{1, 1}, {96, 1}, {1, 4}, {96, 3}, {2, 40}, {64, 1}, {96, 1}, {5, 2}}) {
+    std::vector<SequenceRows> rows;
+    for (int s = 0; s < batch; ++s)
+      rows.push_back(
+          {s * q_len, q_len, lengths[static_cast<size_t>(s)], cache.table(static_cast<size_t>(s))});
+    const Tensor q = Tensor(DType::kF32, batch * q_len, 4 * 576).randomize(3, 0.5f);
+    Tensor want(DType::kBF16, batch * q_len, 4 * 512);
+    const Tensor got = attend(q, 4, 0.1f, rows, cache, want);
+    ref->latent_attention(q, 4, 0.1f, rows, cache.view(), want);
+    expect_close(got, want, 1.5e-2, fmt::format("batch {} q_len {}", batch, q_len));
+  }
+}
+
+// A prefill row at position p equals a decode row with kv_end = p + 1, beside any neighbour.
+TEST_P(GpuAttention, LatentRowsEqualDecodeRows) {
+  if (!GetParam()) GTEST_SKIP() << "the tensor-core kernel cuts keys over the whole batch";
+  constexpr int kLength = 1200;
+  const Cache cache(DType::kBF16, 64, 128, 32, {kLength, 70});
+  const Tensor q = Tensor(DType::kF32, kLength, 5 * 160).randomize(4);
+  const SequenceRows whole[] = {{0, kLength, kLength, cache.table(0)}};
+  const Tensor blank(DType::kF32, kLength, 5 * 128);
+  const Tensor all = attend(q, 5, 0.1f, whole, cache, blank);
+  for (int p : {0, 63, 64, 511, 512, 513, 1023, 1024, 1199}) {
+    const SequenceRows rows[] = {{0, 1, 70, cache.table(1)}, {1, 1, p + 1, cache.table(0)}};
+    const Tensor out =
+        attend(q.pick({7, p}), 5, 0.1f, rows, cache, Tensor(DType::kF32, 2, 5 * 128));
+    expect_same_row(out, 1, all, p, "decode at " + std::to_string(p));
+  }
+}
+
+}  // namespace
+}  // namespace foresail

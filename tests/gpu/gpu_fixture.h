@@ -1,0 +1,51 @@
+// Shared by the GPU tests: a set on the device, and host tensors with a copy there.
+#pragma once
+
+#include "kernel/kernel_fixture.h"
+#include "kernels/cuda/cuda_kernels.h"
+#include "tensor/buffer.h"
+
+namespace foresail {
+
+// A copy of a tensor, gaps included, in the memory of a set.
+class Copy {
+ public:
+  Copy(KernelSet& set, const Tensor& tensor) : set_(set), view_(tensor.view()) {
+    bytes_ = static_cast<size_t>(view_.rows * view_.stride) * size_bytes(view_.dtype);
+    buffer_ = Buffer(std::max<size_t>(bytes_, 1), set.memory());
+    set.memory().upload(buffer_.data(), view_.data, bytes_);
+    view_.data = buffer_.data();
+  }
+  const MatrixView& view() const { return view_; }
+  operator const MatrixView&() const { return view_; }
+  const float* f32() const { return static_cast<const float*>(view_.data); }
+  // The host's tensor becomes what the device holds.
+  Tensor& read(Tensor& tensor) const {
+    set_.memory().download(tensor.view().data, view_.data, bytes_);
+    return tensor;
+  }
+
+ private:
+  KernelSet& set_;
+  Buffer buffer_;
+  MatrixView view_;
+  size_t bytes_ = 0;
+};
+
+class GpuTest : public testing::Test {
+ protected:
+  KernelSet& set() { return *set_; }
+  KernelSet& ref() { return *ref_; }
+  Copy copy(const Tensor& tensor) { return {*set_, tensor}; }
+  // A pass whose inputs are only what is named.
+  void begin(PassInputs inputs) {
+    if (inputs.page_size == 0) inputs.page_size = 16;
+    set_->begin_pass(inputs);
+  }
+
+ private:
+  std::unique_ptr<KernelSet> set_ = create_cuda_kernels({.deterministic = true});
+  std::unique_ptr<KernelSet> ref_ = create_ref_kernels(DType::kBF16);
+};
+
+}  // namespace foresail

@@ -1,0 +1,317 @@
+// Whole models on the GPU: golden checkpoints, the trained model beside the CPU, and speculation.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "engine/engine_harness.h"
+#include "engine/evaluation.h"
+#include "golden_files.h"
+#include "kernels/cuda/cuda_kernels.h"
+
+namespace foresail {
+namespace {
+
+constexpr double kBf16Divergence = 1e-3;  // KL of the next-token distribution, as golden_test.cc
+constexpr float kClearMargin = 0.05f;     // of the two best logits in f32
+
+const char* const kTargets[] = {"g01_v3_yarn",        "g02_moonlight", "g03_kimi_k2",
+                                "g04_v2_lite",        "g05_v2_groups", "g06_glm47_flash",
+                                "g07_full_head_dims", "g08_youtu",     "g09_mistral4",
+                                "g10_minicpm3",       "tales"};
+
+std::string path_of(const std::string& name) {
+  return name == "tales" ? model_path("tales") : golden_dir(name).string();
+}
+
+ModelOptions options_for(const std::string& name, const std::string& device,
+                         const std::string& kv_dtype) {
+  ModelOptions options;
+  options.model_path = path_of(name);
+  options.device = device;
+  options.kv_cache_dtype = kv_dtype;
+  return options;
+}
+
+double divergence(const float* ours, const float* theirs, int64_t vocab) {
+  const auto log_sum = [&](const float* logits) {
+    const double largest = *std::max_element(logits, logits + vocab);
+    double sum = 0.0;
+    for (int64_t i = 0; i < vocab; ++i) sum += std::exp(logits[i] - largest);
+    return largest + std::log(sum);
+  };
+  const double our_sum = log_sum(ours);
+  const double their_sum = log_sum(theirs);
+  double kl = 0.0;
+  for (int64_t i = 0; i < vocab; ++i) {
+    const double log_p = theirs[i] - their_sum;
+    kl += std::exp(log_p) * (log_p - (ours[i] - our_sum));
+  }
+  return kl;
+}
+
+TEST(GpuModels, GoldenDistributionsWithF32Cache) {
+  for (const std::string name : kTargets) {
+    const GoldenFile golden(golden_dir(name) / "golden.safetensors");
+    LoadedModel model(options_for(name, "cuda", "f32"));
+    const int64_t vocab = model.config().vocab_size;
+    int prompt = 0;
+    for (; golden.has("p" + std::to_string(prompt) + ".input_ids"); ++prompt) {
+      const std::string key = "p" + std::to_string(prompt) + ".";
+      const auto ours = evaluate_logits(model, golden.tokens(key + "input_ids"), "auto");
+      const std::vector<float> theirs = golden.floats(key + "logits");
+      EXPECT_LE(divergence(ours[0].values.data() + ours[0].values.size() - vocab,
+                           theirs.data() + theirs.size() - vocab, vocab),
+                kBf16Divergence)
+          << name << " prompt " << prompt;
+    }
+    EXPECT_GE(prompt, 3) << name;
+  }
+}
+
+// The cache as it is served. Its rounding moves single rows far where two experts are nearly as
+// good (up to a divergence of 2.4 between the CPU's own bf16 and f32 caches on these random
+// models), so the middle row is what is compared.
+TEST(GpuModels, DistributionsEqualTheCpusWithBf16Cache) {
+  for (const std::string name : kTargets) {
+    const GoldenFile golden(golden_dir(name) / "golden.safetensors");
+    LoadedModel gpu(options_for(name, "cuda", "auto"));
+    LoadedModel cpu(options_for(name, "cpu", "auto"));
+    const int64_t vocab = gpu.config().vocab_size;
+    for (int prompt = 0; golden.has("p" + std::to_string(prompt) + ".input_ids"); ++prompt) {
+      const auto ids = golden.tokens("p" + std::to_string(prompt) + ".input_ids");
+      const auto ours = evaluate_logits(gpu, ids, "auto");
+      const auto theirs = evaluate_logits(cpu, ids, "absorbed");
+      std::vector<double> rows;
+      for (size_t row = 0; row < ids.size(); ++row)
+        rows.push_back(divergence(ours[0].values.data() + row * vocab,
+                                  theirs[0].values.data() + row * vocab, vocab));
+      std::nth_element(rows.begin(), rows.begin() + rows.size() / 2, rows.end());
+      EXPECT_LE(rows[rows.size() / 2], kBf16Divergence) << name << " prompt " << prompt;
+    }
+  }
+}
+
+TEST(GpuModels, ChainedDraftsEqualTheCpus) {
+  struct Item {
+    std::string name;
+    SpeculativeAlgorithm algorithm;
+    std::string draft;
+  };
+  const Item items[] = {{"g13_v3_mtp", SpeculativeAlgorithm::kMtp, ""},
+                        {"g14_eagle3_llama", SpeculativeAlgorithm::kEagle3,
+                         (golden_dir("g14_eagle3_llama") / "draft").string()},
+                        {"g15_eagle3_mla", SpeculativeAlgorithm::kEagle3,
+                         (golden_dir("g15_eagle3_mla") / "draft").string()},
+                        {"tales", SpeculativeAlgorithm::kMtp, ""},
+                        {"tales", SpeculativeAlgorithm::kEagle3, model_path("tales-eagle3")}};
+  for (const Item& item : items) {
+    const GoldenFile golden(golden_dir(item.name) / "golden.safetensors");
+    ModelOptions options = options_for(item.name, "cuda", "f32");
+    options.speculative = {.algorithm = item.algorithm, .draft_model_path = item.draft, .steps = 3};
+    LoadedModel gpu(options);
+    options.device = "cpu";
+    LoadedModel cpu(options);
+    int rows_compared = 0;
+    for (int prompt = 0; golden.has("p" + std::to_string(prompt) + ".input_ids"); ++prompt) {
+      const auto ids = golden.tokens("p" + std::to_string(prompt) + ".input_ids");
+      const auto ours = evaluate_drafts(gpu, ids, 3);
+      const auto theirs = evaluate_drafts(cpu, ids, 3);
+      const int64_t vocab = ours[0].shape[1];
+      // A step reads the token drafted before it, and the first one the token drawn.
+      if (ours[3].ids != theirs[3].ids) continue;
+      for (int step = 0; step < 3; ++step) {
+        EXPECT_LE(divergence(ours[0].values.data() + step * vocab,
+                             theirs[0].values.data() + step * vocab, vocab),
+                  kBf16Divergence)
+            << item.name << " prompt " << prompt << " step " << step;
+        ++rows_compared;
+        if (ours[2].ids[step] != theirs[2].ids[step]) break;
+      }
+    }
+    EXPECT_GE(rows_compared, 4) << item.name;
+  }
+}
+
+const char* const kPrompts[] = {
+    "Once upon a time there was a little",
+    "The old king said to his daughter",
+    "In the middle of the forest stood a house, and in the house lived",
+    "\"Where are you going?\" asked the wolf.",
+    "A poor miller had three sons, and when he died",
+};
+
+std::vector<Request> tales_requests(int64_t max_tokens) {
+  const auto tokenizer = Tokenizer::load(model_path("tales"));
+  std::vector<Request> requests;
+  for (const char* prompt : kPrompts) {
+    Request& request = requests.emplace_back();
+    request.input_ids = tokenizer->encode(prompt, {.add_bos = true});
+    request.max_tokens = max_tokens;
+    request.sampling.temperature = 0.0f;
+  }
+  return requests;
+}
+
+// Of the two best logits in f32 on the CPU, where token `at` of the text is decided.
+struct Decision {
+  int32_t best = 0;
+  float margin = 0.0f;
+};
+
+std::vector<Decision> decisions(const std::vector<int32_t>& text) {
+  ModelOptions options = options_for("tales", "cpu", "auto");
+  options.dtype = "f32";
+  static LoadedModel model(options);
+  const auto logits = evaluate_logits(model, text, "absorbed");
+  const int64_t vocab = model.config().vocab_size;
+  std::vector<Decision> result;
+  for (size_t row = 0; row < text.size(); ++row) {
+    const float* values = logits[0].values.data() + row * vocab;
+    const auto best = static_cast<int32_t>(std::max_element(values, values + vocab) - values);
+    float second = -INFINITY;
+    for (int32_t i = 0; i < vocab; ++i)
+      if (i != best) second = std::max(second, values[i]);
+    result.push_back({best, values[best] - second});
+  }
+  return result;
+}
+
+TEST(GpuModels, GreedyTokensOfTalesEqualTheCpusWhereTheMarginIsClear) {
+  LoadedModel cpu(options_for("tales", "cpu", "auto"));
+  const std::vector<Request> requests = tales_requests(96);
+  const std::vector<Output> texts = plain_outputs(cpu, requests);
+  for (const bool deterministic : {false, true}) {
+    ModelOptions options = options_for("tales", "cuda", "auto");
+    options.deterministic = deterministic;
+    LoadedModel gpu(options);
+    const int64_t vocab = gpu.config().vocab_size;
+    int clear = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      std::vector<int32_t> text = requests[i].input_ids;
+      text.insert(text.end(), texts[i].ids.begin(), texts[i].ids.end());
+      const std::vector<Decision> wanted = decisions(text);
+      const auto logits = evaluate_logits(gpu, text, "auto");
+      for (size_t row = 0; row < text.size(); ++row) {
+        if (wanted[row].margin <= kClearMargin) continue;
+        const float* values = logits[0].values.data() + row * vocab;
+        EXPECT_EQ(std::max_element(values, values + vocab) - values, wanted[row].best)
+            << "text " << i << " position " << row << " margin " << wanted[row].margin;
+        ++clear;
+      }
+    }
+    EXPECT_GT(clear, 400);
+  }
+}
+
+struct Speculation {
+  SpeculativeAlgorithm algorithm;
+  int page_size;
+  double least_accept_length;
+};
+const Speculation kSpeculations[] = {{SpeculativeAlgorithm::kMtp, 16, 1.3},
+                                     {SpeculativeAlgorithm::kEagle3, 64, 1.3},
+                                     {SpeculativeAlgorithm::kNgram, 32, 1.0}};
+
+EngineOptions serving_options(bool deterministic) {
+  EngineOptions options;
+  options.model_path = model_path("tales");
+  options.device = "cuda";
+  options.deterministic = deterministic;
+  return options;
+}
+
+// Requests at several temperatures through the engine, all at once, with `speculation`.
+std::vector<Output> speculate(const Speculation& speculation, bool deterministic,
+                              const std::vector<Request>& requests) {
+  EngineOptions options = serving_options(deterministic);
+  options.page_size = speculation.page_size;
+  options.slot_count = options.max_running_requests = 6;
+  options.speculative = {.algorithm = speculation.algorithm,
+                         .draft_model_path = model_path("tales-eagle3"),
+                         .steps = 4,
+                         .adaptive = false};
+  const auto tokenizer = Tokenizer::load(options.model_path);
+  LoadedModel model(options);
+  EngineLoop loop(model, tokenizer.get(), options);
+  std::vector<Output> outputs = serve(loop, requests);
+  const EngineStats stats = loop.stats();
+  EXPECT_GE(1.0 + static_cast<double>(stats.accepted) / static_cast<double>(stats.verify_passes),
+            speculation.least_accept_length)
+      << static_cast<int>(speculation.algorithm);
+  return outputs;
+}
+
+TEST(GpuModels, SpeculationChangesNoTokenWhenDeterministic) {
+  std::vector<Request> requests = tales_requests(48);
+  for (size_t i = requests.size(); i-- > 0;) {
+    Request drawn = requests[i];
+    drawn.sampling = {.temperature = 0.8f, .top_p = 0.95f, .seed = i + 1};
+    requests.push_back(drawn);
+  }
+  LoadedModel plain(serving_options(true));
+  const std::vector<Output> expected = plain_outputs(plain, requests);
+  for (const Speculation& speculation : kSpeculations) {
+    const std::vector<Output> outputs = speculate(speculation, true, requests);
+    for (size_t i = 0; i < requests.size(); ++i)
+      EXPECT_EQ(outputs[i].ids, expected[i].ids)
+          << static_cast<int>(speculation.algorithm) << " request " << i;
+  }
+}
+
+// With the fastest attention a token may differ, but only where two are nearly as likely.
+TEST(GpuModels, SpeculationFlipsNearTiesOnly) {
+  const std::vector<Request> requests = tales_requests(64);
+  LoadedModel plain(serving_options(false));
+  const std::vector<Output> expected = plain_outputs(plain, requests);
+  for (const Speculation& speculation : kSpeculations) {
+    const std::vector<Output> outputs = speculate(speculation, false, requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const auto [ours, theirs] = std::mismatch(outputs[i].ids.begin(), outputs[i].ids.end(),
+                                                expected[i].ids.begin(), expected[i].ids.end());
+      if (ours == outputs[i].ids.end() && theirs == expected[i].ids.end()) continue;
+      std::vector<int32_t> text = requests[i].input_ids;
+      text.insert(text.end(), outputs[i].ids.begin(), ours);
+      const Decision decision = decisions(text).back();
+      EXPECT_LE(decision.margin, kClearMargin)
+          << static_cast<int>(speculation.algorithm) << " request " << i << " token "
+          << ours - outputs[i].ids.begin();
+    }
+  }
+}
+
+TEST(GpuModels, RefusesWhatItCannotRun) {
+  ModelOptions options = options_for("g01_v3_yarn", "cuda", "auto");
+  options.dtype = "f32";
+  EXPECT_THROW(LoadedModel{options}, Error);
+  options.dtype = "bf16";
+  options.attention_path = "expanded";
+  EXPECT_THROW(LoadedModel{options}, Error);
+  options.attention_path = "auto";
+  options.attention_backend = "reference";
+  EXPECT_THROW(LoadedModel{options}, Error);
+  options.attention_backend = "paged";
+  options.max_total_tokens = int64_t{1} << 40;
+  EXPECT_THROW(LoadedModel{options}, Error);
+}
+
+// Keys given one by one, and eight-bit codes, go through the general kernel.
+TEST(GpuModels, OtherCachesAndBackendsRun) {
+  const std::vector<Request> requests = tales_requests(24);
+  LoadedModel paged(serving_options(true));
+  const std::vector<Output> expected = plain_outputs(paged, requests);
+  ModelOptions options = serving_options(true);
+  options.attention_backend = "indexed";
+  LoadedModel indexed(options);
+  const std::vector<Output> outputs = plain_outputs(indexed, requests);
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(outputs[i].ids, expected[i].ids) << i;
+  options.attention_backend = "paged";
+  options.kv_cache_dtype = "fp8_e4m3";
+  LoadedModel coded(options);
+  for (const Output& output : plain_outputs(coded, requests)) EXPECT_EQ(output.ids.size(), 24u);
+}
+
+}  // namespace
+}  // namespace foresail

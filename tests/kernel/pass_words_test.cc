@@ -1,0 +1,66 @@
+// How a pass is laid out for one upload, and which attention calls follow: no device needed.
+#include "kernels/cuda/pass_words.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace foresail::cuda {
+namespace {
+
+using testing::ElementsAre;
+
+std::vector<int32_t> part(const PassWords& pass, int64_t begin, int64_t count) {
+  return {pass.words.begin() + begin, pass.words.begin() + begin + count};
+}
+
+TEST(PassWords, DecodeOfThreeRequestsIsOneCall) {
+  const int32_t pages[3][3] = {{7, 8, 9}, {1, 2, 3}, {5, 6, 4}};
+  const std::vector<int32_t> ids = {10, 11, 12, 13, 14, 15}, positions = {4, 5, 31, 32, 0, 1},
+                             slots = {60, 61, 62, -1, 63, 64};
+  const SequenceRows sequences[] = {{0, 2, 6, pages[0]}, {2, 2, 33, pages[1]}, {4, 2, 2, pages[2]}};
+  PassWords pass;
+  lay_out({.token_ids = ids,
+           .positions = positions,
+           .slots = slots,
+           .sequences = sequences,
+           .page_size = 16},
+          pass);
+  EXPECT_EQ(part(pass, pass.token_ids, 6), ids);
+  EXPECT_EQ(part(pass, pass.positions, 6), positions);
+  EXPECT_EQ(part(pass, pass.slots, 6), slots);
+  EXPECT_THAT(part(pass, pass.visible, 6), ElementsAre(5, 6, 32, 33, 1, 2));
+  EXPECT_THAT(part(pass, pass.table_row, 6), ElementsAre(0, 0, 1, 1, 2, 2));
+  EXPECT_THAT(pass.runs, ElementsAre(AttentionRun{0, 2, 3, 0}));
+  EXPECT_THAT(part(pass, pass.piece_end, 3), ElementsAre(6, 33, 2));
+  EXPECT_THAT(part(pass, pass.piece_table, 3), ElementsAre(0, 1, 2));
+  EXPECT_EQ(pass.most_visible, 512);
+  EXPECT_EQ(pass.table_width, 32);
+  EXPECT_THAT(part(pass, pass.tables, 3), ElementsAre(7, 0, 0));
+  EXPECT_THAT(part(pass, pass.tables + 32, 4), ElementsAre(1, 2, 3, 0));
+  EXPECT_THAT(part(pass, pass.tables + 64, 2), ElementsAre(5, 0));
+}
+
+TEST(PassWords, LongPromptsAreCutAndPaddingIsLeftOut) {
+  const int32_t pages[] = {1, 2, 3};
+  std::vector<int32_t> positions(135);
+  // A prompt of 130 rows behind 20 cached keys, two rows of padding, three single rows.
+  const SequenceRows sequences[] = {{0, 130, 150, pages},
+                                    {130, 2, 0, nullptr},
+                                    {132, 1, 9, pages},
+                                    {133, 1, 1, pages},
+                                    {134, 1, 64, pages}};
+  PassWords pass;
+  lay_out({.positions = positions, .sequences = sequences, .page_size = 64}, pass);
+  EXPECT_THAT(pass.runs, ElementsAre(AttentionRun{0, 64, 2, 0}, AttentionRun{128, 2, 1, 2},
+                                     AttentionRun{132, 1, 3, 3}));
+  EXPECT_THAT(part(pass, pass.piece_end, 6), ElementsAre(84, 148, 150, 9, 1, 64));
+  EXPECT_THAT(part(pass, pass.visible + 128, 7), ElementsAre(149, 150, 0, 0, 9, 1, 64));
+  EXPECT_EQ(pass.words[pass.visible], 21);
+  // A second pass in the same object leaves nothing of the first.
+  lay_out({.positions = std::vector<int32_t>(1), .sequences = {sequences + 3, 1}, .page_size = 64},
+          pass);
+  EXPECT_EQ(pass.words.size(), 1 + 1 + 1 + 1 + 1 + 8u);  // position, visible, row, piece, pages
+}
+
+}  // namespace
+}  // namespace foresail::cuda
