@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from checkpoint import read_tensors
 from corpus import BOS
 
-LENGTHS = (5, 70, 300)
+CASES = ((5, 0), (300, 20))  # tokens, first prompt
 GREEDY, DRAFTS, LOGIT_ROWS = 24, 3, 2
 
 
@@ -169,8 +169,8 @@ def main():
     for i in aux_layers:
         model.model.layers[i].register_forward_hook(
             lambda _, __, y, i=i: captured.__setitem__(i, y[0] if isinstance(y, tuple) else y))
-    for i, length in enumerate(LENGTHS):
-        text = prompts[10 * i] if length < 150 else "".join(prompts[10 * i:10 * i + 4])
+    for i, (length, at) in enumerate(CASES):
+        text = prompts[at] if length < 150 else "".join(prompts[at:at + 4])
         ids = ([BOS] + tokenizer.encode(text, add_special_tokens=False).ids)[:length]
         assert len(ids) == length
         result = model.model(torch.tensor([ids]))
