@@ -144,6 +144,7 @@ void CudaKernels::latent_attention(const MatrixView& q, int head_count, float so
   FORESAIL_CHECK(cache.latent_dim <= cuda::kMostLatentDim, "latent_dim {}", cache.latent_dim);
   if (fits_tensor_cores(cache, head_count))
     return tensor_core_attention(q, head_count, softmax_scale, cache, out);
+  FORESAIL_CHECK(q.dtype == DType::kF32, "queries {}", dtype_name(q.dtype));
   cuda::LatentArgs args = {.q = static_cast<const float*>(q.data),
                            .q_stride = q.stride,
                            .rows = q.rows,
