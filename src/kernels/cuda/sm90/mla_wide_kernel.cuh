@@ -15,7 +15,6 @@
 
 namespace foresail::cuda::mla {
 
-inline constexpr int kWideRows = 64;
 inline constexpr int kWideThreads = 512;  // copying, scoring, and two value warpgroups
 
 // A tile lands, and is freed, in three parts: rotated dims, latent dims 0-255, latent dims 256-511.
@@ -60,6 +59,7 @@ struct WideTask {
 // rows.
 struct WidePieces {
   static constexpr int kCount = 128;
+  static constexpr int kLaneDims = 2;
   static __device__ __forceinline__ int first_row(int piece) {
     return piece % 4 * 16 + piece / 4 % 2 * 8;
   }
@@ -130,6 +130,7 @@ __device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
   using L = WideLayout;
   const int lane = threadIdx.x & 31;
   const uint64_t policy = ptx::evict_first_policy();
+  const EarlyPages<4> early(p);
   Walker walker = WideShare<kPaired>::walker(p);
   Segment segment;
   const int big_box = min(1 << p.page_log2, kTile / 2);
@@ -137,21 +138,16 @@ __device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
   const int last_half = kPaired ? first_half : 1;
   int tile = 0;
   while (walker.next(p, &segment)) {
-    const int real = p.row_blocks == 1 ? segment.request : segment.request / p.row_blocks;
-    const int slot = p.slots != nullptr ? __ldg(p.slots + real) : real;
-    const int32_t* table = p.block_table + static_cast<int64_t>(slot) * p.max_pages;
+    const int32_t* table = table_row(p, segment.request);
     for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
       const int stage = tile % kStages;
       const int count = min(kTile, segment.key_end - key);
       const bool big = count == kTile && key % big_box == 0;
       const int box = big ? big_box : kSmallBox;
       const int boxes = kTile / box;  // 2 or 4
-      int row = p.pool_rows;          // lane b finds the pool row of box b
-      if (lane < boxes && lane * box < count) {
-        const int position = key + lane * box;
-        row = (__ldg(table + (position >> p.page_log2)) << p.page_log2) +
-              (position & ((1 << p.page_log2) - 1));
-      }
+      // Lane b finds the pool row of box b.
+      const int row =
+          early.pool_row(p, table, key + lane * box, lane < boxes && lane * box < count);
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         const int first = part == 0 ? kLatentChunks : (part - 1) * 4;  // chunk
@@ -299,9 +295,7 @@ struct WideScorer {
       if (i == 0 || p.row_blocks > 1) {
         ptx::barrier_sync(kBarWarpgroup, 128);  // all are done with the rows before
         if (thread < kWideRows) {
-          const int query = p.q_len == 1 ? 0 : (rows.in_request + thread) / p.num_heads;
-          reinterpret_cast<int*>(smem + L::kHidden)[thread] =
-              rows.last_query - min(query, rows.last_query);
+          reinterpret_cast<int*>(smem + L::kHidden)[thread] = rows.hidden_keys(p, thread);
         }
         ptx::barrier_sync(kBarWarpgroup, 128);
       }
@@ -519,6 +513,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     ptx::fence_mbarrier_init();
   }
   if (warp == 1 && lane == 0) {
+    ptx::prefetch_l2(params.kv_end);  // all that follows waits for the lengths
     ptx::prefetch_tensor_map(&query_map);
     ptx::mbarrier_init(shared + L::kQueryFull, 1);
     ptx::mbarrier_init(shared + L::kQueryEmpty, 4);
@@ -552,9 +547,10 @@ __global__ void __launch_bounds__(kWideThreads, 1)
         params, smem, shared, warp / 4 - 2, static_cast<int>(threadIdx.x & 127), warp & 3, lane};
     accumulator.run();
   }
-  // A block must not end while the other one copies into it or arrives at its barriers.
+  // A block must not end while the other one copies into it or arrives at its barriers. The warps
+  // of a block come to the cluster's barrier together.
   if (kPaired) {
-    __syncwarp();
+    ptx::barrier_sync(kBarEnd, kWideThreads);
     ptx::cluster_sync();
   }
 }
