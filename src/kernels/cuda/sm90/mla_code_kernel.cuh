@@ -2,13 +2,13 @@
 //
 // As in the kernel for few rows, keys are the M side of both products and query rows the N side.
 // Here the A operands come from registers: ldmatrix brings codes from the tile as the copy engine
-// wrote it, one instruction turns two of them into float16 exactly, so that nothing is staged and
-// the tensor cores read only queries and weights from shared memory. A step is 128 keys: each of
-// the two warpgroups scores a tile of 64, and accumulates 256 latent dims of both.
+// wrote it, and they become float16 exactly on the way, so that nothing is staged and the tensor
+// cores read only queries and weights from shared memory. A step is 128 keys: each of the two
+// warpgroups scores a tile of 64, and accumulates 256 latent dims of both.
 //
-// Fragments are loaded as they come and the other side is permuted to match:
+// Fragments are used as they come, and the other side is permuted to match:
 // - scores: a thread's four neighbouring codes stand for columns 2c, 2c + 1, 2c + 8, 2c + 9 of a
-//   step of 16 dims (c = lane % 4); load_queries stores the queries in that order.
+//   step of 16 dims (c = lane % 4); begin_segment stores the queries in that order.
 // - values: transposed pairs of codes are two dims of one key, so rows r and r + 8 of a product
 //   are dims 2r and 2r + 1 (NarrowPieces<N, true>).
 #pragma once
@@ -95,7 +95,7 @@ struct CodeConsumer {
   // S^T = K Q^T of a tile.
   __device__ __forceinline__ void score_tile(int tile) {
     const uint32_t tile_at = tile_address(tile);
-    const uint64_t queries = ptx::operand_descriptor(shared + L::kQuery);
+    const uint64_t queries = ptx::uniform_descriptor(shared + L::kQuery);
 #pragma unroll
     for (int j = 0; j < N / 2; ++j) s[j] = 0.f;  // or they would be alive until here
 #pragma unroll
@@ -218,7 +218,7 @@ struct CodeConsumer {
   // O^T += V^T P^T of a tile, the `nth` of the step.
   __device__ __forceinline__ void accumulate_tile(int tile, int nth) {
     const uint32_t tile_at = tile_address(tile);
-    const uint64_t weights = ptx::operand_descriptor(shared + L::kWeights + nth * N * 128);
+    const uint64_t weights = ptx::uniform_descriptor(shared + L::kWeights + nth * N * 128);
     constexpr int kLoads = kGroup / 2;  // of eight: half of the keys, block of 64 dims
 #pragma unroll
     for (int first = 0; first < 8; first += kLoads) {
@@ -244,8 +244,9 @@ struct CodeConsumer {
     for (int m = 0; m < 4; ++m) ptx::pin_registers(out[m]);
   }
 
-  // Query rows of a segment to shared memory as float16, each 16 dims in the order of load_keys.
-  __device__ __forceinline__ void load_queries(const RowRange& rows) {
+  // Query rows of a segment to shared memory as float16, each 16 dims in the order of load_keys,
+  // and how many keys each of them does not see.
+  __device__ __forceinline__ void begin_segment(const RowRange& rows) {
     constexpr int kItems = N * kKeyDim / 16;
     constexpr int kAhead = 3;
 #pragma unroll 1
@@ -279,6 +280,9 @@ struct CodeConsumer {
       }
     }
     ptx::fence_proxy_async();
+    if (threadIdx.x < N) {
+      reinterpret_cast<int*>(smem + L::kHidden)[threadIdx.x] = rows.hidden_keys(p, threadIdx.x);
+    }
   }
 
   __device__ __forceinline__ PartSet part_set() const {
@@ -291,11 +295,7 @@ struct CodeConsumer {
     if (threadIdx.x == 0) *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
     int tile = 0;
     while (walker.next(p, &segment)) {
-      const RowRange rows(p, segment.request);
-      load_queries(rows);
-      if (threadIdx.x < N) {
-        reinterpret_cast<int*>(smem + L::kHidden)[threadIdx.x] = rows.hidden_keys(p, threadIdx.x);
-      }
+      begin_segment(RowRange(p, segment.request));
       ptx::barrier_sync(kBarConsumers, kConsumerThreads);
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) sum[b][0] = sum[b][1] = 0.f;
@@ -312,7 +312,7 @@ struct CodeConsumer {
           const int key = first + group * kTile;
           const int count = min(kTile, segment.key_end - key);
           score_tile(tile + group);
-          if (key + kTile > segment.key_len - rows.last_query || count < kTile) {
+          if (key + kTile > segment.key_len - (p.q_len - 1) || count < kTile) {
             mask_tile(segment, key);
             clear_tail(tile + group, count);
           }
@@ -335,8 +335,8 @@ struct CodeConsumer {
         ptx::wgmma_wait<0>();
         pin_output();
       }
-      note_shared_request(smem + L::kShared, smem + L::kSharedCount, segment);
       asm volatile("" : "+r"(segment.request));  // find the rows again, not keep them in registers
+      note_shared_request(smem + L::kShared, smem + L::kSharedCount, segment);
       float maximum[kBlocks][2];
       load_maxima<N>(floats(L::kMaximum) + step % 2 * N, maximum);
       finish_segment<NarrowPieces<N, true>, N>(p, part_set(), walker, segment,

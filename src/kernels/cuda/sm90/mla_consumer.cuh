@@ -39,9 +39,9 @@ struct Consumer {
   // S^T = K Q^T.
   __device__ __forceinline__ void score_tile(int tile, int query_stage) {
     const int stage = tile % kStages;
-    const uint64_t keys = ptx::operand_descriptor(shared + stage * kStageBytes);
+    const uint64_t keys = ptx::uniform_descriptor(shared + stage * kStageBytes);
     const uint64_t queries =
-        ptx::operand_descriptor(shared + L::kQuery + query_stage * L::kQueryBytes);
+        ptx::uniform_descriptor(shared + L::kQuery + query_stage * L::kQueryBytes);
     ptx::wgmma_fence();
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
@@ -105,7 +105,11 @@ struct Consumer {
         }
       }
     }
-    ptx::barrier_sync(kBarWarpgroup + group, 128);
+    if (group == 0) {
+      ptx::barrier_sync(kBarWarpgroup, 128);
+    } else {
+      ptx::barrier_sync(kBarWarpgroup + 1, 128);
+    }
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       const int column = b * 8 + 2 * (lane % 4);
@@ -137,14 +141,14 @@ struct Consumer {
       }
     }
 
-    // The other warpgroup has finished reading the previous tile's weights.
-    ptx::barrier_sync(kBarWeightsFree, kConsumerThreads);
+    // Both warpgroups are done with the tile before the last, whose weights lay here: they came to
+    // the barrier of the last one after it.
     const int half = (lane >> 3) & 1, line = lane & 7;
-    const uint32_t weights =
-        shared + L::kWeights + (lane >> 4) * 1024 + line * 128 + (((warp * 2 + half) ^ line) << 4);
+    const uint32_t weights = shared + L::kWeights + group * N * 128 + (lane >> 4) * 1024 +
+                             line * 128 + (((warp * 2 + half) ^ line) << 4);
     if constexpr (kBlocks == 1) {
       ptx::store_matrix_x2_transposed(
-          shared + L::kWeights + line * 128 + (((warp * 2 + half) ^ line) << 4),
+          shared + L::kWeights + group * N * 128 + line * 128 + (((warp * 2 + half) ^ line) << 4),
           ptx::pack_bf16(s[0], s[1]), ptx::pack_bf16(s[2], s[3]));
     } else {
 #pragma unroll
@@ -178,8 +182,9 @@ struct Consumer {
       }
     }
     const uint64_t values =
-        ptx::operand_descriptor(shared + stage * kStageBytes + group * 4 * kChunkBytes);
-    const uint64_t weights = ptx::operand_descriptor(shared + L::kWeights);
+        ptx::uniform_descriptor(shared + stage * kStageBytes + group * 4 * kChunkBytes);
+    const uint64_t weights =
+        ptx::uniform_descriptor(shared + L::kWeights + (own ? group : 1 - group) * N * 128);
 #pragma unroll
     for (int m = 0; m < 4; ++m) ptx::pin_registers(out[m]);
     ptx::wgmma_fence();
@@ -234,7 +239,6 @@ struct Consumer {
           score_tile(tile, query_stage);
           weigh_tile(segment, key, stage, first, rows.last_query);
         } else {
-          ptx::barrier_arrive(kBarWeightsFree, kConsumerThreads);
           wait_tile(tile);
         }
         ptx::barrier_sync(kBarWeightsReady, kConsumerThreads);
@@ -243,13 +247,13 @@ struct Consumer {
       }
       if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty + query_stage * 8);
       note_shared_request(smem + L::kShared, smem + L::kSharedCount, segment);
-      // The last tile's weights are done with: their place serves the sums.
+      // All have read the sums of the segment before.
       ptx::barrier_sync(kBarConsumers, kConsumerThreads);
       float maximum[kBlocks][2];
       // As the warpgroup of the last tile left them.
       load_maxima<N>(floats(L::kMaximum) + ((tile & 1) ^ 1) * N, maximum);
       finish_segment<NarrowPieces<N, false>, N>(p, part_set(), walker, segment, rows,
-                                                group * 4 + warp, floats(L::kWeights), sum, maximum,
+                                                group * 4 + warp, floats(L::kTotals), sum, maximum,
                                                 out);
     }
     if (walker.unit_end == 0) return;

@@ -26,12 +26,9 @@ inline constexpr float kNegativeInfinity = -__builtin_huge_valf();
 enum : int {
   kBarWarpgroup = 1,
   kBarWeightsReady = 3,
-  kBarWeightsFree = 4,
-  kBarConsumers = 5,
-  kBarTotals = 6,
-  kBarTask = 7,
-  kBarMaxima = 8,
-  kBarEnd = 9
+  kBarConsumers = 4,
+  kBarMaxima = 5,
+  kBarEnd = 6
 };
 
 // A part of a shared request's output, one warp's: 8 rows x 32 latent dims, 8 values of row lane /
@@ -82,11 +79,13 @@ struct Layout {
   static constexpr int kQueryStages = N <= 32 ? 2 : 1;
   static constexpr int kQueryBytes = kChunks * N * 128;
   static constexpr int kQuery = kStages * kStageBytes;
-  static constexpr int kWeights = kQuery + kQueryStages * kQueryBytes;  // P^T, [N, 64 keys] bf16
-  static constexpr int kReduce = kWeights + N * 128;                    // [4 warps][N] float
-  static constexpr int kMaximum = kReduce + 4 * N * 4;   // [warpgroup whose turn it is][N] float
-  static constexpr int kRescale = kMaximum + 2 * N * 4;  // the same
-  static constexpr int kHidden = kRescale + 2 * N * 4;   // [N] int, last keys a row does not see
+  static constexpr int kWeights =
+      kQuery + kQueryStages * kQueryBytes;  // P^T [warpgroup whose turn it is][N, 64 keys] bf16
+  static constexpr int kTotals = kWeights + 2 * N * 128;  // [8 warps][N] float, sums of a segment
+  static constexpr int kReduce = kTotals + 8 * N * 4;     // [4 warps][N] float
+  static constexpr int kMaximum = kReduce + 4 * N * 4;    // [warpgroup whose turn it is][N] float
+  static constexpr int kRescale = kMaximum + 2 * N * 4;   // the same
+  static constexpr int kHidden = kRescale + 2 * N * 4;    // [N] int, last keys a row does not see
   static constexpr int kBarriers = kHidden + N * 4;
   static constexpr int kFull = kBarriers;  // [kStages][kParts]
   static constexpr int kEmpty = kFull + kStages * kParts * 8;
@@ -107,7 +106,7 @@ struct CodeLayout {
   static_assert(128 * kProducerRegisters + 256 * kConsumerRegisters == 384 * 168);
   static constexpr int kStages = N <= 16 ? 5 : N <= 32 ? 4 : 3;
   static constexpr int kParts = 5;
-  static constexpr int kEarlyPages = N <= 32 ? 4 : 2;  // limited by registers
+  static constexpr int kEarlyPages = N <= 32 ? 4 : 1;  // limited by registers
   static constexpr int kTileChunks = 5;
   static constexpr int kChunkColumns = 128;
   static constexpr int kStageBytes = kTileChunks * kChunkBytes;

@@ -91,8 +91,8 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, const Part
     }
   }
   ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-  const int slot = partial_slot(set.block, segment.first_unit, walker.total, walker.blocks);
-  PartialPiece* to = set.template piece<Pieces>(slot, warp);
+  // All sums before the first store: it would hold up the reads of the later ones.
+  float inverse[kBlocks][2], log_sum[kBlocks][2];
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
     const int column = b * 8 + 2 * (lane % 4);
@@ -103,10 +103,15 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, const Part
       total = {total.x + part.x, total.y + part.y};
     }
     const bool none_x = !(total.x > 0.f), none_y = !(total.y > 0.f);
-    const float inverse_x = none_x ? 0.f : __fdividef(p.cache_scale, total.x);
-    const float inverse_y = none_y ? 0.f : __fdividef(p.cache_scale, total.y);
-    const float2 log_sum = {none_x ? kNegativeInfinity : maximum[b][0] + __log2f(total.x),
-                            none_y ? kNegativeInfinity : maximum[b][1] + __log2f(total.y)};
+    inverse[b][0] = none_x ? 0.f : __fdividef(p.cache_scale, total.x);
+    inverse[b][1] = none_y ? 0.f : __fdividef(p.cache_scale, total.y);
+    log_sum[b][0] = none_x ? kNegativeInfinity : maximum[b][0] + __log2f(total.x);
+    log_sum[b][1] = none_y ? kNegativeInfinity : maximum[b][1] + __log2f(total.y);
+  }
+  const int slot = partial_slot(set.block, segment.first_unit, walker.total, walker.blocks);
+  PartialPiece* to = set.template piece<Pieces>(slot, warp);
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) {
     const int row = b * 8 + lane / 4;
     __nv_bfloat16* output = p.output + static_cast<int64_t>(rows.first + row) * kLatent +
                             Pieces::first_dim(warp) + Pieces::kLaneDims * (lane % 4);
@@ -116,7 +121,7 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, const Part
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float* o = &out[half * 2 + i / 2][b * 4 + i % 2 * 2];
-        const float x = o[0] * inverse_x, y = o[1] * inverse_y;
+        const float x = o[0] * inverse[b][0], y = o[1] * inverse[b][1];
         pairs[i] =
             ptx::transpose_matrix(segment.whole ? ptx::pack_bf16(x, y) : ptx::pack_half(x, y));
       }
@@ -133,7 +138,10 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, const Part
 #pragma unroll
         for (int i = 0; i < 4; ++i) __stcg(&piece->pairs[i * 32 + lane], pairs[i]);
         // Lanes 0-3 know the sums of two rows each.
-        if (lane < 4) __stcg(reinterpret_cast<float2*>(piece->log_sum) + lane, log_sum);
+        if (lane < 4) {
+          __stcg(reinterpret_cast<float2*>(piece->log_sum) + lane,
+                 float2{log_sum[b][0], log_sum[b][1]});
+        }
       } else if (row < rows.count) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -142,8 +150,8 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, const Part
       }
     }
     if (segment.whole && p.lse != nullptr && warp == 0 && lane < 4) {
-      write_lse(p, rows, column, log_sum.x);
-      write_lse(p, rows, column + 1, log_sum.y);
+      write_lse(p, rows, b * 8 + 2 * lane, log_sum[b][0]);
+      write_lse(p, rows, b * 8 + 2 * lane + 1, log_sum[b][1]);
     }
   }
   if (segment.whole) return;

@@ -38,7 +38,10 @@ struct WideLayout {
   static constexpr int kQueryEmpty = kQueryFull + 8;
   static constexpr int kWeightsFull = kQueryEmpty + 8;
   static constexpr int kWeightsEmpty = kWeightsFull + 8;
-  static constexpr int kTotal = kWeightsEmpty + 8;
+  static constexpr int kTaskFull = kWeightsEmpty + 8;  // of tasks, totals and their readers: [2]
+  static constexpr int kTotalsFull = kTaskFull + 2 * 8;
+  static constexpr int kSegmentDone = kTotalsFull + 2 * 8;
+  static constexpr int kTotal = kSegmentDone + 2 * 8;
   static_assert(kTotal <= 227 * 1024);
   static constexpr int kQueryStages = 1;
 };
@@ -273,6 +276,12 @@ struct WideScorer {
     ptx::fence_proxy_async();
   }
 
+  // Until the value warpgroups are done with the segment whose task and totals lay where those of
+  // segment i will.
+  __device__ __forceinline__ void wait_done(int i) {
+    ptx::mbarrier_wait(shared + L::kSegmentDone + (i & 1) * 8, (i / 2 & 1) ^ 1);
+  }
+
   __device__ __forceinline__ void run() {
     Walker walker = Share::walker(p);
     Segment segment;
@@ -280,6 +289,7 @@ struct WideScorer {
     int tile = 0;
     int i = 0;
     for (; walker.next(p, &segment); ++i) {
+      wait_done(i);
       if (thread == 0) {
         const int keys = max(segment.key_end - segment.key_begin, 0);
         tasks[i & 1] = {(keys + kTile - 1) / kTile,
@@ -289,8 +299,8 @@ struct WideScorer {
                         walker.total,
                         walker.blocks,
                         segment.whole};
+        ptx::mbarrier_arrive(shared + L::kTaskFull + (i & 1) * 8);
       }
-      ptx::barrier_arrive(kBarTask, 384);
       const RowRange rows = Share::rows(p, segment.request);
       if (i == 0 || p.row_blocks > 1) {
         ptx::barrier_sync(kBarWarpgroup, 128);  // all are done with the rows before
@@ -336,15 +346,16 @@ struct WideScorer {
           totals[kWideRows + row] = total > 0.f ? maximum[r] + __log2f(total) : kNegativeInfinity;
         }
       }
-      // Every other segment uses the same place: by then the readers have been here again.
-      ptx::barrier_sync(kBarTotals, 384);
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(shared + L::kTotalsFull + (i & 1) * 8);
     }
+    wait_done(i);
     if (thread == 0) {
       tasks[i & 1].tiles = -1;
       tasks[i & 1].total = walker.total;
       tasks[i & 1].blocks = walker.blocks;
+      ptx::mbarrier_arrive(shared + L::kTaskFull + (i & 1) * 8);
     }
-    ptx::barrier_sync(kBarTask, 384);
   }
 };
 
@@ -466,7 +477,7 @@ struct WideAccumulator {
     int tile = 0;
     for (int i = 0;; ++i) {
       const WideTask* task = reinterpret_cast<const WideTask*>(smem + L::kTasks) + (i & 1);
-      ptx::barrier_sync(kBarTask, 384);
+      ptx::mbarrier_wait(shared + L::kTaskFull + (i & 1) * 8, i / 2 & 1);
       const int tiles = __shfl_sync(~0u, task->tiles, 0);  // known to be uniform
       if (tiles < 0) {
         merge(task->total, task->blocks);
@@ -475,9 +486,11 @@ struct WideAccumulator {
 #pragma unroll
       for (int j = 0; j < 128; ++j) out[j / 64][j % 64] = 0.f;
       for (int done = 0; done < tiles; ++done, ++tile) accumulate_tile(tile);
-      ptx::barrier_sync(kBarTotals, 384);
+      ptx::mbarrier_wait(shared + L::kTotalsFull + (i & 1) * 8, i / 2 & 1);
       finish_segment(*task,
                      reinterpret_cast<const float*>(smem + L::kTotals) + (i & 1) * 2 * kWideRows);
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(shared + L::kSegmentDone + (i & 1) * 8);
     }
   }
 };
@@ -510,6 +523,11 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
     ptx::mbarrier_init(shared + L::kWeightsFull, 4);
     ptx::mbarrier_init(shared + L::kWeightsEmpty, 8);
+    for (int i = 0; i < 2; ++i) {
+      ptx::mbarrier_init(shared + L::kTaskFull + i * 8, 1);
+      ptx::mbarrier_init(shared + L::kTotalsFull + i * 8, 4);
+      ptx::mbarrier_init(shared + L::kSegmentDone + i * 8, 8);
+    }
     ptx::fence_mbarrier_init();
   }
   if (warp == 1 && lane == 0) {

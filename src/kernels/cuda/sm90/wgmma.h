@@ -19,6 +19,13 @@ __device__ __forceinline__ uint64_t operand_descriptor(uint32_t shared_address) 
          ((shared_address & 0x3ffff) >> 4);
 }
 
+// The same, read from lane 0 anew: or the compiler keeps the sums of a whole loop's descriptors in
+// ordinary registers and moves them over product by product, 36 clocks each; so they are uniform
+// additions.
+__device__ __forceinline__ uint64_t uniform_descriptor(uint32_t shared_address) {
+  return operand_descriptor(__shfl_sync(~0u, shared_address, 0));
+}
+
 // Descriptor of an N-major B operand wider than one atom (values, N = 128): chunks of 64 elements
 // of N are `chunk_bytes` apart.
 __device__ __forceinline__ uint64_t wide_operand_descriptor(uint32_t shared_address,
