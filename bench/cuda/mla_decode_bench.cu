@@ -5,7 +5,7 @@
 //   mla_decode_bench --check    correctness only, a wide grid of small shapes
 //   mla_decode_bench --tiny     a few very small checks (for compute-sanitizer)
 //   mla_decode_bench --sweep    time each small-batch shape at several unit sizes
-// Options: --plain-launch  --overlapped-launch  --csv FILE  --unit TOKENS
+// Options: --fp8 (an e4m3 cache)  --plain-launch  --overlapped-launch  --csv FILE  --unit TOKENS
 //   --all-rows (time shapes above 64 rows too)
 // Cold caches: the calls of one graph use different pages, 150 MB apart before a page is read
 // again.
@@ -18,6 +18,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ namespace {
 
 constexpr double kColdBytes = 150e6;  // 2.5 x the 60 MB of L2
 constexpr double kRelativeErrorBar = 2.5e-3;
+constexpr double kCodeRelativeErrorBar = 1.5e-2;
+constexpr float kCodeScale = 0.045f;        // of an e4m3 cache with values of variance 1
 constexpr double kBytesPerSecond = 4.3e12;  // measured copy rate, read + write
 constexpr double kFlopsPerSecond = 790e12;  // measured bf16 product of random matrices
 
@@ -69,11 +72,15 @@ struct Shape {
   int page = 64;
   std::vector<int> key_lens;  // per request
   int kv_end_add = 0;
+  bool codes = false;  // an e4m3 cache
+
+  int key_bytes() const { return codes ? 576 : 1152; }
+  double error_bar() const { return codes ? kCodeRelativeErrorBar : kRelativeErrorBar; }
 };
 
 struct Options {
   bool check_only = false, tiny = false, sweep = false, all_rows = false, quick = false;
-  bool bars = false;
+  bool bars = false, codes = false;
   int unit = 0;
   const char* csv = nullptr;
 };
@@ -90,8 +97,9 @@ class Case {
       const int pages = (key_len + shape.page - 1) / shape.page;
       max_pages_ = std::max(max_pages_, pages);
       pages_a_replica += pages;
-      bytes_ += key_len * 1152.0;
+      keys_ += key_len;
     }
+    bytes_ = keys_ * shape.key_bytes();
     if (cold)
       replicas_ = std::max(1, static_cast<int>(std::ceil(kColdBytes / std::max(bytes_, 1e6))));
     num_pages_ = static_cast<int>(pages_a_replica * replicas_ + 3);
@@ -121,13 +129,15 @@ class Case {
     }
     for (; used < order.size(); ++used) poison.push_back({order[used] * shape.page, shape.page});
     pieces_a_replica_ = static_cast<int>(pieces.size() / replicas_);
-    pool_ = new DeviceArray<__nv_bfloat16>(size_t(num_pages_) * shape.page * 576);
-    fill_normal<<<4096, 256>>>(pool_->data, pool_->count, 1);
+    pool_ = new DeviceArray<uint8_t>(size_t(num_pages_) * shape.page * shape.key_bytes());
     DeviceArray<int2> ranges(poison);
-    poison_rows<<<int(poison.size()), 256>>>(pool_->data, ranges.data);
+    with_pool([&](auto* pool) {
+      fill_normal<<<4096, 256>>>(pool, pool_->count / sizeof *pool, 1, cache_scale());
+      poison_rows<<<int(poison.size()), 256>>>(pool, ranges.data);
+    });
     const size_t rows = size_t(batch) * shape.heads * shape.q_len;
     query_ = new DeviceArray<__nv_bfloat16>(rows * 576);
-    fill_normal<<<256, 256>>>(query_->data, query_->count, 2);
+    fill_normal<<<256, 256>>>(query_->data, query_->count, 2, 1.f);
     output_ = new DeviceArray<__nv_bfloat16>(rows * 512);
     lse_ = new DeviceArray<float>(rows);
     table_ = new DeviceArray<int>(tables);
@@ -165,6 +175,8 @@ class Case {
     p.max_pages = std::max(max_pages_, 1);
     p.query = query_->data;
     p.cache = pool_->data;
+    p.cache_type = shape_.codes ? cuda::MlaCacheType::kE4m3 : cuda::MlaCacheType::kBf16;
+    p.cache_scale = cache_scale();
     p.block_table = table_->data + size_t(replica) * batch * max_pages_;
     p.kv_end = lagging_->data;
     p.kv_end_add = shape_.kv_end_add;
@@ -206,10 +218,12 @@ class Case {
     DeviceArray<ReferenceRow> sample_array(samples);
     DeviceArray<float> reference(samples.size() * 512), reference_lse(samples.size());
     const int replica = replicas_ - 1;
-    mla_reference<<<int(samples.size()), 512>>>(
-        query_->data, pool_->data, table_->data + size_t(replica) * batch * max_pages_,
-        kv_end_->data, sample_array.data, reference.data, reference_lse.data, max_pages_,
-        shape_.page, shape_.q_len, shape_.heads, scale());
+    with_pool([&](auto* pool) {
+      mla_reference<<<int(samples.size()), 512>>>(
+          query_->data, pool, cache_scale(), table_->data + size_t(replica) * batch * max_pages_,
+          kv_end_->data, sample_array.data, reference.data, reference_lse.data, max_pages_,
+          shape_.page, shape_.q_len, shape_.heads, scale());
+    });
     CUDA_CHECK(cudaDeviceSynchronize());
     const std::vector<float> expected = reference.host(), expected_lse = reference_lse.host();
     double worst = 0.0;
@@ -259,7 +273,7 @@ class Case {
     const int blocks = std::min(pieces_a_replica_, 132 * 6);
     cudaGraphExec_t floor = record(stream, [&] {
       for (int i = 0; i < nodes; ++i) {
-        kvread<<<blocks, 288, 0, stream>>>(
+        (shape_.codes ? kvread<36> : kvread<72>)<<<blocks, 288, 0, stream>>>(
             reinterpret_cast<const uint4*>(pool_->data),
             pieces_->data + size_t(i % replicas_) * pieces_a_replica_, pieces_a_replica_,
             reinterpret_cast<uint4*>(output_->data));
@@ -305,10 +319,21 @@ class Case {
     const double io = bytes_ + rows * (576 + 512) * 2;
     return 1e6 * std::max(io / kBytesPerSecond, flops() / kFlopsPerSecond);
   }
-  double flops() const { return 2.0 * bytes_ / 1152 * shape_.heads * shape_.q_len * 1088; }
+  double flops() const { return 2.0 * keys_ * shape_.heads * shape_.q_len * 1088; }
   double bytes() const { return bytes_; }
 
  private:
+  float cache_scale() const { return shape_.codes ? kCodeScale : 1.f; }
+
+  template <typename Body>
+  void with_pool(Body body) const {
+    if (shape_.codes) {
+      body(reinterpret_cast<__nv_fp8_e4m3*>(pool_->data));
+    } else {
+      body(reinterpret_cast<__nv_bfloat16*>(pool_->data));
+    }
+  }
+
   template <typename Body>
   static cudaGraphExec_t record(cudaStream_t stream, Body body) {
     cudaGraph_t graph;
@@ -324,8 +349,9 @@ class Case {
   Shape shape_;
   int replicas_ = 1;
   int max_pages_ = 0, num_pages_ = 0, pieces_a_replica_ = 0;
-  double bytes_ = 0;
-  DeviceArray<__nv_bfloat16>*pool_ = nullptr, *query_ = nullptr, *output_ = nullptr;
+  double keys_ = 0, bytes_ = 0;
+  DeviceArray<uint8_t>* pool_ = nullptr;
+  DeviceArray<__nv_bfloat16>*query_ = nullptr, *output_ = nullptr;
   DeviceArray<float>* lse_ = nullptr;
   DeviceArray<int>*table_ = nullptr, *kv_end_ = nullptr, *lagging_ = nullptr;
   DeviceArray<int2>* pieces_ = nullptr;
@@ -334,22 +360,24 @@ class Case {
 
 std::string name_of(const Shape& shape) {
   char text[96];
-  std::snprintf(text, sizeof text, "b%zu h%d q%d len%d page%d", shape.key_lens.size(), shape.heads,
-                shape.q_len, *std::max_element(shape.key_lens.begin(), shape.key_lens.end()),
-                shape.page);
+  std::snprintf(text, sizeof text, "b%zu h%d q%d len%d page%d%s", shape.key_lens.size(),
+                shape.heads, shape.q_len,
+                *std::max_element(shape.key_lens.begin(), shape.key_lens.end()), shape.page,
+                shape.codes ? " e4m3" : "");
   return text;
 }
 
-int run_checks(const std::vector<Shape>& shapes, const std::vector<int>& units, int repeats) {
+int run_checks(std::vector<Shape> shapes, bool codes, const std::vector<int>& units, int repeats) {
   int failed = 0, done = 0;
   double worst = 0;
-  for (const Shape& shape : shapes) {
+  for (Shape& shape : shapes) {
+    shape.codes = codes;
     Case one(shape, false);
     for (int unit : units) {
       const double error = one.relative_error(unit, 1024, repeats);
       if (failed >= 12) break;
       ++done;
-      if (error <= kRelativeErrorBar) {
+      if (error <= shape.error_bar()) {
         worst = std::max(worst, error);
         continue;
       }
@@ -382,6 +410,11 @@ std::vector<Shape> check_grid() {
   return shapes;
 }
 
+std::span<const MlaPeer> peers(bool codes) {
+  if (codes) return kMlaCodePeers;
+  return kMlaPeers;
+}
+
 void print_row(FILE* csv, const Shape& shape, const Case& one, const Case::Timing& t, double error,
                int unit) {
   const int key_len = *std::max_element(shape.key_lens.begin(), shape.key_lens.end());
@@ -389,11 +422,11 @@ void print_row(FILE* csv, const Shape& shape, const Case& one, const Case::Timin
   const int batch = static_cast<int>(shape.key_lens.size());
   const char* peer = "-";
   double peer_us = 0;
-  if (mixed) {
+  if (mixed && !shape.codes) {
     peer = "best";
     peer_us = kMlaMixedPeerUs;
   }
-  for (const MlaPeer& p : kMlaPeers) {
+  for (const MlaPeer& p : peers(shape.codes)) {
     if (!mixed && p.batch == batch && p.num_heads == shape.heads && p.q_len == shape.q_len &&
         p.key_len == key_len && p.page_size == shape.page) {
       peer = p.name;
@@ -413,8 +446,8 @@ void print_row(FILE* csv, const Shape& shape, const Case& one, const Case::Timin
         one.floor_us(), one.floor_us() / us, one.bytes() / us * 1e-3, one.flops() / us * 1e-6,
         relerr, peer, peer_us, peer_us / us, t.stream_us / us);
   };
-  line("kvread", t.stream_us, -1.0);
-  line("foresail", t.us, error);
+  line(shape.codes ? "kvread_fp8" : "kvread", t.stream_us, -1.0);
+  line(shape.codes ? "foresail_fp8" : "foresail", t.us, error);
 }
 
 // The target list's shapes.
@@ -432,15 +465,16 @@ bool is_bar(const MlaPeer& p) {
 
 int run_bench(const Options& options) {
   std::vector<Shape> shapes;
-  for (const MlaPeer& p : kMlaPeers) {
+  for (const MlaPeer& p : peers(options.codes)) {
     const int rows = p.num_heads * p.q_len;
     if (p.page_size < 16 || (rows > 64 && !options.all_rows)) continue;
     if (options.sweep && (p.batch > 4 || p.page_size != 64)) continue;
     if (options.quick && p.page_size != 64) continue;
     if (options.bars && !is_bar(p)) continue;
-    shapes.push_back({p.num_heads, p.q_len, p.page_size, std::vector<int>(p.batch, p.key_len)});
+    shapes.push_back({p.num_heads, p.q_len, p.page_size, std::vector<int>(p.batch, p.key_len), 0,
+                      options.codes});
   }
-  shapes.push_back({16, 4, 64, {4641, 45118, 1730, 1696}});
+  shapes.push_back({16, 4, 64, {4641, 45118, 1730, 1696}, 0, options.codes});
   FILE* csv = options.csv ? std::fopen(options.csv, "w") : nullptr;
   if (csv) {
     std::fprintf(csv,
@@ -456,7 +490,7 @@ int run_bench(const Options& options) {
         options.sweep ? std::vector<int>{16, 32, 64, 128, 256} : std::vector<int>{options.unit};
     for (int unit : units) {
       const double error = one.relative_error(unit, 64, 1);
-      if (!(error <= kRelativeErrorBar)) ++failed;
+      if (!(error <= shape.error_bar())) ++failed;
       print_row(csv, shape, one, one.time(unit, options.sweep ? 11 : 25), error, unit);
     }
     std::fflush(stdout);
@@ -483,6 +517,8 @@ int main(int argc, char** argv) {
       options.quick = true;
     else if (arg == "--bars")
       options.bars = options.all_rows = true;
+    else if (arg == "--fp8")
+      options.codes = true;
     else if (arg == "--all-rows")
       options.all_rows = true;
     else if (arg == "--plain-launch")
@@ -507,8 +543,10 @@ int main(int argc, char** argv) {
                        {16, 4, 64, lens},
                        {20, 4, 64, {33}, 2},
                        {16, 1, 64, {700}}},
-                      {0, 16, 64}, 1) != 0;
+                      options.codes, {0, 16, 64}, 1) != 0;
   }
-  if (options.check_only) return run_checks(check_grid(), {0, 16, 32, 64, 128}, 2) != 0;
+  if (options.check_only) {
+    return run_checks(check_grid(), options.codes, {0, 16, 32, 64, 128}, 2) != 0;
+  }
   return run_bench(options) != 0;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 
 #include <cstdint>
 
@@ -24,18 +25,29 @@ __device__ __forceinline__ float normal_value(uint64_t index, uint32_t seed) {
   return (sum - 131070.f) * (1.f / 37837.f);
 }
 
-__global__ void fill_normal(__nv_bfloat16* data, uint64_t count, uint32_t seed) {
+// An element of a cache of one type or the other.
+__device__ __forceinline__ float cache_value(__nv_bfloat16 value) {
+  return __bfloat162float(value);
+}
+__device__ __forceinline__ float cache_value(__nv_fp8_e4m3 code) {
+  return static_cast<float>(code);
+}
+
+// Values divided by `scale`, rounded to the type.
+template <typename Element>
+__global__ void fill_normal(Element* data, uint64_t count, uint32_t seed, float scale) {
   for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < count;
        i += uint64_t{gridDim.x} * blockDim.x) {
-    data[i] = __float2bfloat16(normal_value(i, seed));
+    data[i] = Element(normal_value(i, seed) / scale);
   }
 }
 
 // Rows [first, first + count) of the pool for each entry of `ranges` become NaN.
-__global__ void poison_rows(__nv_bfloat16* pool, const int2* ranges) {
+template <typename Element>
+__global__ void poison_rows(Element* pool, const int2* ranges) {
   const int2 range = ranges[blockIdx.x];
   for (int i = threadIdx.x; i < range.y * 576; i += blockDim.x) {
-    pool[int64_t{range.x} * 576 + i] = __ushort_as_bfloat16(0x7fff);
+    pool[int64_t{range.x} * 576 + i] = Element(NAN);
   }
 }
 
@@ -45,10 +57,11 @@ struct ReferenceRow {
 };
 
 // One block a row, 512 threads: scores by warps, then every thread owns one latent dim.
+template <typename Element>
 __global__ void __launch_bounds__(512)
-    mla_reference(const __nv_bfloat16* query, const __nv_bfloat16* pool, const int* table,
-                  const int* kv_end, const ReferenceRow* samples, float* output, float* lse,
-                  int max_pages, int page_size, int q_len, int heads, float scale) {
+    mla_reference(const __nv_bfloat16* query, const Element* pool, float cache_scale,
+                  const int* table, const int* kv_end, const ReferenceRow* samples, float* output,
+                  float* lse, int max_pages, int page_size, int q_len, int heads, float scale) {
   constexpr int kChunk = 128;
   __shared__ float q[576];
   __shared__ float score[kChunk];
@@ -69,7 +82,9 @@ __global__ void __launch_bounds__(512)
       if (key < keys) {
         const int page = table[int64_t{sample.request} * max_pages + key / page_size];
         const int64_t row = int64_t{page} * page_size + key % page_size;
-        for (int i = lane; i < 576; i += 32) dot += q[i] * __bfloat162float(pool[row * 576 + i]);
+        for (int i = lane; i < 576; i += 32) {
+          dot += q[i] * (cache_value(pool[row * 576 + i]) * cache_scale);
+        }
         for (int step = 16; step > 0; step /= 2) dot += __shfl_xor_sync(~0u, dot, step);
         if (lane == 0) place[j] = row * 576;
       }
@@ -88,7 +103,7 @@ __global__ void __launch_bounds__(512)
     for (int j = 0; j < count; ++j) {
       const float p = expf(score[j] - maximum);
       chunk_sum += p;
-      chunk_value += p * __bfloat162float(pool[place[j] + threadIdx.x]);
+      chunk_value += p * (cache_value(pool[place[j] + threadIdx.x]) * cache_scale);
     }
     sum += chunk_sum;
     value += chunk_value;
@@ -97,22 +112,24 @@ __global__ void __launch_bounds__(512)
   if (threadIdx.x == 0) lse[blockIdx.x] = sum > 0.f ? maximum + logf(sum) : -INFINITY;
 }
 
-// The stream floor: reads the same keys once, 16 of them (18 KB) a step and block.
+// The stream floor: reads the same keys of kRowVectors x 16 bytes once, 16 keys a step and block.
+template <int kRowVectors>
 __global__ void __launch_bounds__(288)
     kvread(const uint4* pool, const int2* pieces, int count, uint4* sink) {
+  constexpr int kLoads = 16 * kRowVectors / 288;
   uint4 mixed{0, 0, 0, 0};
   for (int piece = blockIdx.x; piece < count; piece += gridDim.x) {
     const int2 rows = pieces[piece];  // first pool row, rows
-    const uint4* from = pool + int64_t{rows.x} * 72;
-    const int vectors = rows.y * 72;
-    uint4 v[4];
+    const uint4* from = pool + int64_t{rows.x} * kRowVectors;
+    const int vectors = rows.y * kRowVectors;
+    uint4 v[kLoads];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kLoads; ++i) {
       const int at = threadIdx.x + i * 288;
       v[i] = at < vectors ? __ldcs(from + at) : uint4{0, 0, 0, 0};
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kLoads; ++i) {
       mixed.x ^= v[i].x;
       mixed.y ^= v[i].y;
       mixed.z ^= v[i].z;

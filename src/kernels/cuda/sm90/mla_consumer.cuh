@@ -6,23 +6,10 @@
 //   O^T[512, N]      += V^T[512, 64] * P^T[64, N]    256 latent dims a warpgroup
 #pragma once
 
-#include "kernels/cuda/sm90/mla_merge.cuh"
+#include "kernels/cuda/sm90/mla_narrow_output.cuh"
 #include "kernels/cuda/sm90/wgmma.h"
 
 namespace foresail::cuda::mla {
-
-// Combines kCount values over the eight lanes that hold the same columns. The values take turns, so
-// that the shuffles of one hide the latency of another's: the compiler keeps shuffles in order.
-template <int kCount, typename Combine>
-__device__ __forceinline__ void combine_lanes(float (&values)[kCount], Combine combine) {
-#pragma unroll
-  for (int step = 4; step <= 16; step *= 2) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      values[i] = combine(values[i], __shfl_xor_sync(~0u, values[i], step));
-    }
-  }
-}
 
 template <int N>
 struct Consumer {
@@ -52,9 +39,9 @@ struct Consumer {
   // S^T = K Q^T.
   __device__ __forceinline__ void score_tile(int tile, int query_stage) {
     const int stage = tile % kStages;
-    const uint64_t keys = ptx::operand_descriptor(shared + stage * kStageBytes);
+    const uint64_t keys = ptx::uniform_descriptor(shared + stage * kStageBytes);
     const uint64_t queries =
-        ptx::operand_descriptor(shared + L::kQuery + query_stage * L::kQueryBytes);
+        ptx::uniform_descriptor(shared + L::kQuery + query_stage * L::kQueryBytes);
     ptx::wgmma_fence();
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
@@ -118,7 +105,11 @@ struct Consumer {
         }
       }
     }
-    ptx::barrier_sync(kBarWarpgroup + group, 128);
+    if (group == 0) {
+      ptx::barrier_sync(kBarWarpgroup, 128);
+    } else {
+      ptx::barrier_sync(kBarWarpgroup + 1, 128);
+    }
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       const int column = b * 8 + 2 * (lane % 4);
@@ -150,14 +141,14 @@ struct Consumer {
       }
     }
 
-    // The other warpgroup has finished reading the previous tile's weights.
-    ptx::barrier_sync(kBarWeightsFree, kConsumerThreads);
+    // Both warpgroups are done with the tile before the last, whose weights lay here: they came to
+    // the barrier of the last one after it.
     const int half = (lane >> 3) & 1, line = lane & 7;
-    const uint32_t weights =
-        shared + L::kWeights + (lane >> 4) * 1024 + line * 128 + (((warp * 2 + half) ^ line) << 4);
+    const uint32_t weights = shared + L::kWeights + group * N * 128 + (lane >> 4) * 1024 +
+                             line * 128 + (((warp * 2 + half) ^ line) << 4);
     if constexpr (kBlocks == 1) {
       ptx::store_matrix_x2_transposed(
-          shared + L::kWeights + line * 128 + (((warp * 2 + half) ^ line) << 4),
+          shared + L::kWeights + group * N * 128 + line * 128 + (((warp * 2 + half) ^ line) << 4),
           ptx::pack_bf16(s[0], s[1]), ptx::pack_bf16(s[2], s[3]));
     } else {
 #pragma unroll
@@ -191,8 +182,9 @@ struct Consumer {
       }
     }
     const uint64_t values =
-        ptx::operand_descriptor(shared + stage * kStageBytes + group * 4 * kChunkBytes);
-    const uint64_t weights = ptx::operand_descriptor(shared + L::kWeights);
+        ptx::uniform_descriptor(shared + stage * kStageBytes + group * 4 * kChunkBytes);
+    const uint64_t weights =
+        ptx::uniform_descriptor(shared + L::kWeights + (own ? group : 1 - group) * N * 128);
 #pragma unroll
     for (int m = 0; m < 4; ++m) ptx::pin_registers(out[m]);
     ptx::wgmma_fence();
@@ -214,108 +206,17 @@ struct Consumer {
     return {static_cast<int>(blockIdx.x), p.partials, p.counters};
   }
 
-  // Row sums over lanes and warps, then the output, or this block's part of it.
-  __device__ __forceinline__ void finish_segment(const Walker& walker, const Segment& segment,
-                                                 const RowRange& rows, bool empty, int last_group) {
-    using Pieces = NarrowPieces<N>;
-    float* reduce = floats(L::kWeights);  // [8 warps][N]; the last tile's weights are done with
-    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-    float totals[2 * kBlocks];
-#pragma unroll
-    for (int i = 0; i < 2 * kBlocks; ++i) totals[i] = sum[i / 2][i % 2];
-    combine_lanes(totals, [](float x, float y) { return x + y; });
-    if (lane < 4) {
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-        *reinterpret_cast<float2*>(reduce + (group * 4 + warp) * N + b * 8 + 2 * lane) = {
-            totals[2 * b], totals[2 * b + 1]};
-      }
-    }
-    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-    float log_sum[2 * kBlocks];
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      const int column = b * 8 + 2 * (lane % 4);
-      float2 total{0.f, 0.f};
-#pragma unroll
-      for (int w = 0; w < 8; ++w) {
-        const float2 part = *reinterpret_cast<const float2*>(reduce + w * N + column);
-        total = {total.x + part.x, total.y + part.y};
-      }
-      const float2 maximum =
-          *reinterpret_cast<const float2*>(floats(L::kMaximum) + last_group * N + column);
-      const bool none_x = empty || !(total.x > 0.f), none_y = empty || !(total.y > 0.f);
-      const float inverse_x = none_x ? 0.f : __fdividef(1.f, total.x);
-      const float inverse_y = none_y ? 0.f : __fdividef(1.f, total.y);
-      log_sum[2 * b] = none_x ? kNegativeInfinity : maximum.x + __log2f(total.x);
-      log_sum[2 * b + 1] = none_y ? kNegativeInfinity : maximum.y + __log2f(total.y);
-#pragma unroll
-      for (int m = 0; m < 4; ++m) {
-        out[m][b * 4] *= inverse_x;
-        out[m][b * 4 + 1] *= inverse_y;
-        out[m][b * 4 + 2] *= inverse_x;
-        out[m][b * 4 + 3] *= inverse_y;
-      }
-    }
-    const int slot = partial_slot(blockIdx.x, segment.first_unit, walker.total, walker.blocks);
-    PartialPiece* to = part_set().template piece<Pieces>(slot, group * 4 + warp);
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      const int row = b * 8 + lane / 4;
-      __nv_bfloat16* output = p.output + static_cast<int64_t>(rows.first + row) * kLatent +
-                              256 * group + 16 * warp + 2 * (lane % 4);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        uint32_t pairs[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float* o = &out[half * 2 + i / 2][b * 4 + i % 2 * 2];
-          pairs[i] = ptx::transpose_matrix(segment.whole ? ptx::pack_bf16(o[0], o[1])
-                                                         : ptx::pack_half(o[0], o[1]));
-        }
-        if (!segment.whole) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            __stcg(&to[(b * 2 + half) * 8].pairs[i * 32 + lane], pairs[i]);
-        } else if (row < rows.count) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            *reinterpret_cast<uint32_t*>(output + half * 128 + Pieces::pair_dim(i)) = pairs[i];
-          }
-        }
-        // Lanes 0-3 know the sums of two rows each.
-        if (!segment.whole && lane < 4) {
-          __stcg(reinterpret_cast<float2*>(to[(b * 2 + half) * 8].log_sum) + lane,
-                 float2{log_sum[2 * b], log_sum[2 * b + 1]});
-        }
-      }
-      if (segment.whole && p.lse != nullptr && group == 0 && warp == 0 && lane < 4) {
-        write_lse(p, rows, b * 8 + 2 * lane, log_sum[2 * b]);
-        write_lse(p, rows, b * 8 + 2 * lane + 1, log_sum[2 * b + 1]);
-      }
-    }
-    if (segment.whole) return;
-    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-    // Releases the stores of all consumer threads: the barrier ordered them before this.
-    if (threadIdx.x == 0) ptx::add_release(p.counters + segment.request, 1);
-  }
-
   __device__ __forceinline__ void run() {
     Walker walker(p, blockIdx.x, gridDim.x);
     Segment segment;
-    SharedRequest* requests = reinterpret_cast<SharedRequest*>(smem + L::kShared);
-    int* request_count = reinterpret_cast<int*>(smem + L::kSharedCount);
-    if (threadIdx.x == 0) *request_count = 0;
+    if (threadIdx.x == 0) *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
     int tile = 0;
     for (int i = 0; walker.next(p, &segment); ++i) {
       const int query_stage = i % L::kQueryStages;
       const RowRange rows(p, segment.request);
       if (i == 0 || p.row_blocks > 1) {
         if (threadIdx.x < N) {
-          const int query =
-              p.q_len == 1 ? 0 : (rows.in_request + static_cast<int>(threadIdx.x)) / p.num_heads;
-          reinterpret_cast<int*>(smem + L::kHidden)[threadIdx.x] =
-              rows.last_query - min(query, rows.last_query);
+          reinterpret_cast<int*>(smem + L::kHidden)[threadIdx.x] = rows.hidden_keys(p, threadIdx.x);
         }
         ptx::barrier_sync(kBarConsumers, kConsumerThreads);
       }
@@ -338,7 +239,6 @@ struct Consumer {
           score_tile(tile, query_stage);
           weigh_tile(segment, key, stage, first, rows.last_query);
         } else {
-          ptx::barrier_arrive(kBarWeightsFree, kConsumerThreads);
           wait_tile(tile);
         }
         ptx::barrier_sync(kBarWeightsReady, kConsumerThreads);
@@ -346,20 +246,19 @@ struct Consumer {
         if (lane == 0) ptx::mbarrier_arrive(shared + L::kEmpty + stage * 8);
       }
       if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty + query_stage * 8);
-      if (!segment.whole && threadIdx.x == 0) {
-        requests[*request_count] = {segment.request, segment.first_unit, segment.units};
-        ++*request_count;
-      }
-      finish_segment(walker, segment, rows, empty, (tile & 1) ^ 1);
+      note_shared_request(smem + L::kShared, smem + L::kSharedCount, segment);
+      // All have read the sums of the segment before.
+      ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+      float maximum[kBlocks][2];
+      // As the warpgroup of the last tile left them.
+      load_maxima<N>(floats(L::kMaximum) + ((tile & 1) ^ 1) * N, maximum);
+      finish_segment<NarrowPieces<N, false>, N>(p, part_set(), walker, segment, rows,
+                                                group * 4 + warp, floats(L::kTotals), sum, maximum,
+                                                out);
     }
     if (walker.unit_end == 0) return;
-    const int merges = *request_count;
-#pragma unroll 1
-    for (int i = 0; i < merges; ++i) {
-      // All tiles are consumed by now: their memory is free.
-      merge_request<NarrowPieces<N>, 17>(p, part_set(), walker.total, walker.blocks, requests[i],
-                                         RowRange(p, requests[i].request), group * 4 + warp, smem);
-    }
+    merge_requests<NarrowPieces<N, false>>(p, part_set(), walker, group * 4 + warp, smem,
+                                           smem + L::kShared, smem + L::kSharedCount);
   }
 };
 

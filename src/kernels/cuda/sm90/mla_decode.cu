@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <atomic>
 
+#include "kernels/cuda/mla_schedule.h"
 #include "kernels/cuda/sm90/mla_decode.h"
-#include "kernels/cuda/sm90/mla_decode_kernel.cuh"
-#include "kernels/cuda/sm90/mla_wide_kernel.cuh"
+#include "kernels/cuda/sm90/mla_launch.h"
 
 namespace foresail::cuda {
 namespace {
@@ -26,9 +26,10 @@ struct RowCut {
   bool paired;  // a piece is two blocks' work, half of the rows each
 };
 
-RowCut cut_rows(int rows) {
+RowCut cut_rows(const MlaDecodeParams& p) {
+  const int rows = p.q_len * p.num_heads;
   RowCut cut;
-  cut.paired = rows > mla::kWideRows;
+  cut.paired = rows > mla::kWideRows && p.cache_type == MlaCacheType::kBf16;
   const int most = cut.paired ? 2 * mla::kWideRows : mla::kWideRows;
   cut.row_blocks = (rows + most - 1) / most;
   cut.rows_per_block = (rows + cut.row_blocks - 1) / cut.row_blocks;
@@ -77,16 +78,19 @@ EncodeTiled encode_function() {
   return function;
 }
 
-// A map of [row_count, 576] bf16 whose boxes are 64 columns (128 bytes, swizzled) x box_rows.
-bool encode_rows(CUtensorMap* map, const void* base, uint64_t row_count, uint32_t box_rows,
-                 CUtensorMapL2promotion promotion) {
+// A map of [row_count, 576] elements whose boxes are 128 bytes of columns, swizzled, x box_rows.
+bool encode_rows(CUtensorMap* map, MlaCacheType type, const void* base, uint64_t row_count,
+                 uint32_t box_rows, CUtensorMapL2promotion promotion) {
+  const bool codes = type == MlaCacheType::kE4m3;
+  const uint32_t element_bytes = codes ? 1 : sizeof(__nv_bfloat16);
   const cuuint64_t sizes[2] = {mla::kKeyDim, row_count};
-  const cuuint64_t strides[1] = {mla::kKeyDim * sizeof(__nv_bfloat16)};
-  const cuuint32_t box[2] = {64, box_rows};
+  const cuuint64_t strides[1] = {mla::kKeyDim * element_bytes};
+  const cuuint32_t box[2] = {128 / element_bytes, box_rows};
   const cuuint32_t steps[2] = {1, 1};
-  return encode_function()(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(base), sizes,
-                           strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                           CU_TENSOR_MAP_SWIZZLE_128B, promotion,
+  return encode_function()(map,
+                           codes ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                           2, const_cast<void*>(base), sizes, strides, box, steps,
+                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, promotion,
                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
@@ -97,7 +101,7 @@ struct Workspace {
 };
 
 Workspace workspace_layout(const MlaDecodeParams& params, int blocks) {
-  const RowCut cut = cut_rows(params.q_len * params.num_heads);
+  const RowCut cut = cut_rows(params);
   Workspace layout;
   layout.counters = 0;
   const size_t pieces = cut.columns / 8 * 16;
@@ -105,51 +109,6 @@ Workspace workspace_layout(const MlaDecodeParams& params, int blocks) {
   layout.partials = align_up(sizeof(int) * counters);
   layout.total = layout.partials + sizeof(mla::PartialPiece) * pieces * 2 * blocks;
   return layout;
-}
-
-template <auto kKernel, int kThreads, int kBytes, int kCluster = 1>
-MlaDecodeStatus launch(cudaStream_t stream, const CUtensorMap& query_map,
-                       const CUtensorMap& page_map, const CUtensorMap& small_map,
-                       const mla::KernelParams& params, int blocks, MlaLaunch how) {
-  static std::atomic<bool> prepared{false};
-  if (!prepared.load(std::memory_order_acquire)) {
-    if (cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes) !=
-        cudaSuccess) {
-      return MlaDecodeStatus::kLaunchFailed;
-    }
-    prepared.store(true, std::memory_order_release);
-  }
-  cudaLaunchAttribute attributes[2]{};
-  int count = 0;
-  if (how == MlaLaunch::kCooperative) {
-    attributes[count].id = cudaLaunchAttributeCooperative;
-    attributes[count++].val.cooperative = 1;
-  } else if (how == MlaLaunch::kOverlapped) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (kCluster > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count++].val.clusterDim = {kCluster, 1, 1};
-  }
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks * kCluster);
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = kBytes;
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = count;
-  return cudaLaunchKernelEx(&config, kKernel, query_map, page_map, small_map, params) == cudaSuccess
-             ? MlaDecodeStatus::kOk
-             : MlaDecodeStatus::kLaunchFailed;
-}
-
-template <int N>
-MlaDecodeStatus launch_narrow(cudaStream_t stream, const CUtensorMap& query_map,
-                              const CUtensorMap& page_map, const CUtensorMap& small_map,
-                              const mla::KernelParams& params, int blocks, MlaLaunch how) {
-  return launch<mla::mla_decode_kernel<N>, mla::kThreads, mla::Layout<N>::kTotal>(
-      stream, query_map, page_map, small_map, params, blocks, how);
 }
 
 int floor_log2(int value) {
@@ -170,6 +129,9 @@ MlaDecodeStatus check(const MlaDecodeParams& p) {
   if (pool_rows > (int64_t{1} << 31) - 64) return MlaDecodeStatus::kBadShape;
   if (p.unit_tokens != 0 && (p.unit_tokens < 16 || (p.unit_tokens & (p.unit_tokens - 1)) != 0)) {
     return MlaDecodeStatus::kBadShape;
+  }
+  if (!(p.cache_scale > 0.f) || (p.cache_type == MlaCacheType::kBf16 && p.cache_scale != 1.f)) {
+    return MlaDecodeStatus::kBadScale;
   }
   const auto misaligned = [](const void* pointer, uintptr_t to) {
     return pointer == nullptr || reinterpret_cast<uintptr_t>(pointer) % to != 0;
@@ -197,17 +159,20 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   if (p.workspace_bytes < layout.total) return MlaDecodeStatus::kSmallWorkspace;
 
   const int rows = p.q_len * p.num_heads;
-  const RowCut cut = cut_rows(rows);
+  const RowCut cut = cut_rows(p);
+  const bool codes = p.cache_type == MlaCacheType::kE4m3;
   const int blocks =
       balanced_blocks(p.batch * cut.row_blocks, cut.paired ? std::max(most / 2, 1) : most);
-  const int page_box =
-      std::min(p.page_size, cut.columns == mla::kWideRows ? mla::kTile / 2 : mla::kTile);
+  const bool wide = cut.columns == mla::kWideRows && !codes;
+  const int page_box = std::min(p.page_size, wide ? mla::kTile / 2 : mla::kTile);
   const int pool_rows = p.num_pages * p.page_size;
-  CUtensorMap query_map, page_map, small_map;
-  if (!encode_rows(&query_map, p.query, static_cast<uint64_t>(p.batch) * rows, cut.columns,
-                   CU_TENSOR_MAP_L2_PROMOTION_NONE) ||
-      !encode_rows(&page_map, p.cache, pool_rows, page_box, CU_TENSOR_MAP_L2_PROMOTION_L2_128B) ||
-      !encode_rows(&small_map, p.cache, pool_rows, mla::kSmallBox,
+  CUtensorMap query_map;
+  mla::CacheMaps maps;
+  if (!encode_rows(&query_map, MlaCacheType::kBf16, p.query, static_cast<uint64_t>(p.batch) * rows,
+                   cut.columns, CU_TENSOR_MAP_L2_PROMOTION_NONE) ||
+      !encode_rows(&maps.pages, p.cache_type, p.cache, pool_rows, page_box,
+                   CU_TENSOR_MAP_L2_PROMOTION_L2_128B) ||
+      !encode_rows(&maps.small, p.cache_type, p.cache, pool_rows, mla::kSmallBox,
                    CU_TENSOR_MAP_L2_PROMOTION_L2_128B)) {
     return MlaDecodeStatus::kBadShape;
   }
@@ -217,6 +182,7 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.block_table = p.block_table;
   k.slots = p.slots;
   k.kv_end = p.kv_end;
+  k.query = static_cast<const __nv_bfloat16*>(p.query);
   k.output = static_cast<__nv_bfloat16*>(p.output);
   k.lse = p.lse;
   k.counters = reinterpret_cast<int*>(workspace + layout.counters);
@@ -232,22 +198,12 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.max_pages = p.max_pages;
   k.pool_rows = pool_rows;
   k.unit_log2 = floor_log2(p.unit_tokens > 0 ? p.unit_tokens : mla::kTile);
-  k.scale_log2 = p.softmax_scale * 1.4426950408889634f;
-  switch (cut.columns) {
-    case 8:
-      return launch_narrow<8>(stream, query_map, page_map, small_map, k, blocks, p.launch);
-    case 16:
-      return launch_narrow<16>(stream, query_map, page_map, small_map, k, blocks, p.launch);
-    case 32:
-      return launch_narrow<32>(stream, query_map, page_map, small_map, k, blocks, p.launch);
-    default:
-      if (cut.paired) {
-        return launch<mla::mla_decode_wide_kernel<true>, mla::kWideThreads, mla::WideLayout::kTotal,
-                      2>(stream, query_map, page_map, small_map, k, blocks, p.launch);
-      }
-      return launch<mla::mla_decode_wide_kernel<false>, mla::kWideThreads, mla::WideLayout::kTotal>(
-          stream, query_map, page_map, small_map, k, blocks, p.launch);
-  }
+  k.scale_log2 = p.softmax_scale * p.cache_scale * 1.4426950408889634f;
+  k.cache_scale = p.cache_scale;
+  const mla::LaunchPlace place = {stream, blocks, p.launch};
+  if (codes) return mla::launch_codes(cut.columns, place, maps, k);
+  if (wide) return mla::launch_wide(cut.paired, place, query_map, maps, k);
+  return mla::launch_narrow(cut.columns, place, query_map, maps, k);
 }
 
 const char* to_string(MlaDecodeStatus status) {
@@ -258,6 +214,8 @@ const char* to_string(MlaDecodeStatus status) {
       return "bad shape";
     case MlaDecodeStatus::kBadPageSize:
       return "bad page size";
+    case MlaDecodeStatus::kBadScale:
+      return "cache scale is not positive, or not 1 with a bf16 cache";
     case MlaDecodeStatus::kBadAlignment:
       return "missing or misaligned pointer";
     case MlaDecodeStatus::kSmallWorkspace:

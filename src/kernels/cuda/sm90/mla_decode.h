@@ -18,6 +18,7 @@ enum class MlaDecodeStatus {
   kOk,
   kBadShape,        // a count is not positive, heads > 128 or q_len > 64
   kBadPageSize,     // page_size is not a power of two of at least 16
+  kBadScale,        // cache_scale is not positive, or not 1 with a bf16 cache
   kBadAlignment,    // query or cache pointer is not 16-byte aligned, or a pointer is missing
   kSmallWorkspace,  // workspace_bytes < mla_decode_workspace_bytes(params)
   kNoDevice,        // the current device is not sm_90 or its driver lacks tensor maps
@@ -32,6 +33,11 @@ enum class MlaLaunch {
                  // (programmatic dependent launch); no input is read before that kernel has ended
 };
 
+enum class MlaCacheType {
+  kBf16,
+  kE4m3,  // a value is cache_scale times an 8-bit float (4 exponent bits, 3 of mantissa)
+};
+
 struct MlaDecodeParams {
   // Shapes.
   int batch = 0;
@@ -43,8 +49,10 @@ struct MlaDecodeParams {
 
   // Inputs.
   const void* query = nullptr;  // bf16 [batch, q_len, num_heads, 576]: absorbed latent, then rope
-  const void* cache = nullptr;  // bf16 [num_pages, page_size, 576]
-  const int32_t* block_table = nullptr;  // [num_slots, max_pages]; entries past a length are unread
+  const void* cache = nullptr;  // cache_type [num_pages, page_size, 576]
+  MlaCacheType cache_type = MlaCacheType::kBf16;
+  float cache_scale = 1.f;               // positive; 1 for bf16
+  const int32_t* block_table = nullptr;  // [num_slots, max_pages]; entries past a length are unused
   const int32_t* slots = nullptr;        // [batch] row of block_table; null: request i uses row i
   const int32_t* kv_end = nullptr;       // [batch] keys visible to the last query token, on device
   int kv_end_add = 0;         // added to every kv_end in the kernel (the step of a draft loop)

@@ -29,6 +29,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::fence_mbarrier_init();
   }
   if (warp == 9 && (threadIdx.x & 31) == 0) {
+    ptx::prefetch_l2(params.kv_end);  // all that follows waits for the lengths
     ptx::prefetch_tensor_map(&query_map);
     for (int i = 0; i < L::kQueryStages; ++i) {
       ptx::mbarrier_init(shared + L::kQueryFull + i * 8, 1);
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   ptx::wait_for_predecessor();
   if (warp >= 8) {
     ptx::register_decrease<L::kProducerRegisters>();
-    if (warp == 8) produce_keys<N>(params, &page_map, &small_map, shared);
+    if (warp == 8) produce_keys<L>(params, &page_map, &small_map, shared);
     if (warp == 9) {
       produce_queries<L, N>(params, &query_map, shared, Walker(params, blockIdx.x, gridDim.x), 0);
     }

@@ -18,6 +18,7 @@ inline constexpr int kChunkBytes = kTile * 128;
 inline constexpr int kStageBytes = kChunks * kChunkBytes;
 inline constexpr int kConsumerThreads = 256;
 inline constexpr int kThreads = 384;
+inline constexpr int kWideRows = 64;  // of the wide kernel, a block
 inline constexpr int kSmallBox = 16;  // rows of the small tensor box
 inline constexpr float kNegativeInfinity = -__builtin_huge_valf();
 
@@ -25,10 +26,9 @@ inline constexpr float kNegativeInfinity = -__builtin_huge_valf();
 enum : int {
   kBarWarpgroup = 1,
   kBarWeightsReady = 3,
-  kBarWeightsFree = 4,
-  kBarConsumers = 5,
-  kBarTotals = 6,
-  kBarTask = 7
+  kBarConsumers = 4,
+  kBarMaxima = 5,
+  kBarEnd = 6
 };
 
 // A part of a shared request's output, one warp's: 8 rows x 32 latent dims, 8 values of row lane /
@@ -43,6 +43,7 @@ struct KernelParams {
   const int32_t* block_table;
   const int32_t* slots;
   const int32_t* kv_end;
+  const __nv_bfloat16* query;
   __nv_bfloat16* output;
   float* lse;
   int* counters;           // [batch * row_blocks] arrivals at a shared request, zero between calls
@@ -56,13 +57,20 @@ struct KernelParams {
   int rows_per_block;  // <= N
   int page_log2;       // log2 of page_size
   int max_pages;
-  int pool_rows;     // num_pages * page_size: first row past the pool
-  int unit_log2;     // keys a unit of the schedule
-  float scale_log2;  // softmax scale * log2(e)
+  int pool_rows;      // num_pages * page_size: first row past the pool
+  int unit_log2;      // keys a unit of the schedule
+  float scale_log2;   // softmax scale * log2(e), times cache_scale
+  float cache_scale;  // value of a code 1; 1 for a bf16 cache
 };
 
 template <int N>
 struct Layout {
+  static constexpr int kStages = mla::kStages;
+  static constexpr int kParts = mla::kParts;
+  static constexpr int kEarlyPages = 4;
+  static constexpr int kTileChunks = kChunks;
+  static constexpr int kChunkColumns = 64;
+  static constexpr int kStageBytes = mla::kStageBytes;
   // Registers a thread after the roles part; 128 * producer + 256 * consumer = 384 * 168, the
   // registers a block is launched with (asking for more would wait for ever).
   static constexpr int kProducerRegisters = N <= 48 ? 56 : 40;
@@ -71,11 +79,13 @@ struct Layout {
   static constexpr int kQueryStages = N <= 32 ? 2 : 1;
   static constexpr int kQueryBytes = kChunks * N * 128;
   static constexpr int kQuery = kStages * kStageBytes;
-  static constexpr int kWeights = kQuery + kQueryStages * kQueryBytes;  // P^T, [N, 64 keys] bf16
-  static constexpr int kReduce = kWeights + N * 128;                    // [4 warps][N] float
-  static constexpr int kMaximum = kReduce + 4 * N * 4;   // [warpgroup whose turn it is][N] float
-  static constexpr int kRescale = kMaximum + 2 * N * 4;  // the same
-  static constexpr int kHidden = kRescale + 2 * N * 4;   // [N] int, last keys a row does not see
+  static constexpr int kWeights =
+      kQuery + kQueryStages * kQueryBytes;  // P^T [warpgroup whose turn it is][N, 64 keys] bf16
+  static constexpr int kTotals = kWeights + 2 * N * 128;  // [8 warps][N] float, sums of a segment
+  static constexpr int kReduce = kTotals + 8 * N * 4;     // [4 warps][N] float
+  static constexpr int kMaximum = kReduce + 4 * N * 4;    // [warpgroup whose turn it is][N] float
+  static constexpr int kRescale = kMaximum + 2 * N * 4;   // the same
+  static constexpr int kHidden = kRescale + 2 * N * 4;    // [N] int, last keys a row does not see
   static constexpr int kBarriers = kHidden + N * 4;
   static constexpr int kFull = kBarriers;  // [kStages][kParts]
   static constexpr int kEmpty = kFull + kStages * kParts * 8;
@@ -83,6 +93,32 @@ struct Layout {
   static constexpr int kQueryEmpty = kQueryFull + kQueryStages * 8;
   static constexpr int kShared = kQueryEmpty + kQueryStages * 8;  // SharedRequest [2]
   static constexpr int kSharedCount = kShared + 2 * 16;           // int: how many of them
+  static constexpr int kTotal = kSharedCount + 16;
+  static_assert(kTotal <= 227 * 1024);
+};
+
+// The kernel for an e4m3 cache. A tile is five chunks of 128 codes a key, the last one half empty
+// (the copy engine fills zeros), and lands chunk by chunk.
+template <int N>
+struct CodeLayout {
+  static constexpr int kProducerRegisters = N <= 32 ? 56 : 40;
+  static constexpr int kConsumerRegisters = N <= 32 ? 224 : 232;
+  static_assert(128 * kProducerRegisters + 256 * kConsumerRegisters == 384 * 168);
+  static constexpr int kStages = N <= 16 ? 5 : N <= 32 ? 4 : 3;
+  static constexpr int kParts = 5;
+  static constexpr int kEarlyPages = N <= 32 ? 4 : 1;  // limited by registers
+  static constexpr int kTileChunks = 5;
+  static constexpr int kChunkColumns = 128;
+  static constexpr int kStageBytes = kTileChunks * kChunkBytes;
+  static constexpr int kQuery = kStages * kStageBytes;         // [N, 576] float16, chunks of 64
+  static constexpr int kWeights = kQuery + kChunks * N * 128;  // P^T of two tiles, float16
+  static constexpr int kReduce = kWeights + 2 * N * 128;       // [8 warps][N] float
+  static constexpr int kMaximum = kReduce + 8 * N * 4;         // [step parity][N] float
+  static constexpr int kHidden = kMaximum + 2 * N * 4;         // [N] int
+  static constexpr int kFull = kHidden + N * 4;                // [kStages][kParts]
+  static constexpr int kEmpty = kFull + kStages * kParts * 8;
+  static constexpr int kShared = (kEmpty + kStages * 8 + 15) / 16 * 16;  // SharedRequest [2]
+  static constexpr int kSharedCount = kShared + 2 * 16;
   static constexpr int kTotal = kSharedCount + 16;
   static_assert(kTotal <= 227 * 1024);
 };

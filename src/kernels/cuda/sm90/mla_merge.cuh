@@ -98,7 +98,7 @@ struct PartSet {
 };
 
 // Writes kPairs pairs of a piece from `first_pair` on: pair i of a lane is of latent dims first_dim
-// + pair_dim(i) + 2 * (lane % 4) and the next, its row first_row + lane / 4.
+// + pair_dim(i) + kLaneDims * (lane % 4) and the next, its row first_row + lane / 4.
 template <typename Pieces, int kPairs>
 __device__ __forceinline__ void write_piece(const KernelParams& p, const RowRange& rows, int piece,
                                             int first_pair, const LaneValues<kPairs>& values) {
@@ -106,8 +106,8 @@ __device__ __forceinline__ void write_piece(const KernelParams& p, const RowRang
   const int row = Pieces::first_row(piece) + lane / 4;
   if (row >= rows.count) return;
   const int dim = Pieces::first_dim(piece);
-  __nv_bfloat16* out =
-      p.output + static_cast<int64_t>(rows.first + row) * kLatent + dim + 2 * (lane % 4);
+  __nv_bfloat16* out = p.output + static_cast<int64_t>(rows.first + row) * kLatent + dim +
+                       Pieces::kLaneDims * (lane % 4);
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
     *reinterpret_cast<uint32_t*>(out + Pieces::pair_dim(first_pair + i)) =
@@ -117,30 +117,6 @@ __device__ __forceinline__ void write_piece(const KernelParams& p, const RowRang
     write_lse(p, rows, row, values.log_sum);
   }
 }
-
-// Pieces of the kernel for few rows. Piece ((row block * 2 + half) * 8 + warp): a warp's fragments
-// of blocks 2 * half and 2 * half + 1 of the four of 64 latent dims.
-template <int N>
-struct NarrowPieces {
-  static constexpr int kCount = N / 8 * 16;
-  static __device__ __forceinline__ int first_row(int piece) { return piece / 16 * 8; }
-  static __device__ __forceinline__ int first_dim(int piece) {
-    return piece % 8 / 4 * 256 + piece / 8 % 2 * 128 + piece % 4 * 16;
-  }
-  static __device__ __forceinline__ int pair_dim(int i) { return i / 2 * 64 + i % 2 * 8; }
-  // Pairs lie [4][32 lanes]: a merge of many parts can deal out the four to different warps.
-  static constexpr bool kSplits = true;
-  template <int kPairs>
-  static __device__ __forceinline__ void load(const PartialPiece* from, int first_pair,
-                                              LanePart<kPairs>* part) {
-    const int lane = threadIdx.x & 31;
-#pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      part->pairs[i] = __ldcg(&from->pairs[(first_pair + i) * 32 + lane]);
-    }
-    part->log_sum = __ldcg(&from->log_sum[lane / 4]);
-  }
-};
 
 struct MergeTask {
   RowRange rows;

@@ -24,48 +24,88 @@ __device__ __forceinline__ void prefetch_tables(const KernelParams& p) {
   }
 }
 
+__device__ __forceinline__ const int32_t* table_row(const KernelParams& p, int request) {
+  const int real = p.row_blocks == 1 ? request : request / p.row_blocks;
+  const int slot = p.slots != nullptr ? __ldg(p.slots + real) : real;
+  return p.block_table + static_cast<int64_t>(slot) * p.max_pages;
+}
+
+// The first pages of the table row of a request alone, read by the whole warp before anyone knows
+// its length: otherwise the first copy waits for two reads, one after the other. They may lie past
+// the length: then nobody asks for them.
+template <int kPerLane>
+struct EarlyPages {
+  int entry[kPerLane];  // page i * 32 + lane
+
+  static __device__ __forceinline__ int count(const KernelParams& p) {
+    return p.batch == 1 ? min(kPerLane * 32, p.max_pages) : 0;
+  }
+
+  __device__ __forceinline__ explicit EarlyPages(const KernelParams& p) {
+    const int32_t* table = p.batch == 1 ? table_row(p, 0) : nullptr;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const int at = i * 32 + static_cast<int>(threadIdx.x & 31);
+      entry[i] = at < count(p) ? __ldg(table + at) : 0;
+    }
+  }
+
+  // Row of the pool where a key lies, or the first one past the pool. Called by the whole warp;
+  // wanted: this lane's key exists.
+  __device__ __forceinline__ int pool_row(const KernelParams& p, const int32_t* table, int key,
+                                          bool wanted) const {
+    const int page = key >> p.page_log2;
+    int found = 0;
+    if (__all_sync(~0u, !wanted || page < count(p))) {
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) {
+        const int other = __shfl_sync(~0u, entry[i], page & 31);
+        if (page / 32 == i) found = other;
+      }
+    } else if (wanted) {
+      found = __ldg(table + page);
+    }
+    if (!wanted) return p.pool_rows;
+    return (found << p.page_log2) + (key & ((1 << p.page_log2) - 1));
+  }
+};
+
 // One warp streams the key tiles of all segments. A full tile inside the pages moves as boxes of
 // min(page, 64) rows; a tail moves as boxes of 16 rows, of which those past the end are aimed past
 // the pool so that the copy engine fills zeros without reading memory.
-template <int N>
+template <typename L>
 __device__ __forceinline__ void produce_keys(const KernelParams& p, const CUtensorMap* page_map,
                                              const CUtensorMap* small_map, uint32_t shared) {
-  using L = Layout<N>;
   const int lane = threadIdx.x & 31;
   const uint64_t policy = ptx::evict_first_policy();
+  const EarlyPages<L::kEarlyPages> early(p);
   Walker walker(p, blockIdx.x, gridDim.x);
   Segment segment;
   const int big_box = min(1 << p.page_log2, kTile);
   int tile = 0;
   while (walker.next(p, &segment)) {
-    const int real = p.row_blocks == 1 ? segment.request : segment.request / p.row_blocks;
-    const int slot = p.slots != nullptr ? __ldg(p.slots + real) : real;
-    const int32_t* table = p.block_table + static_cast<int64_t>(slot) * p.max_pages;
+    const int32_t* table = table_row(p, segment.request);
     for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
-      const int stage = tile % kStages;
+      const int stage = tile % L::kStages;
       const int count = min(kTile, segment.key_end - key);
       const bool big = count == kTile && key % big_box == 0;
       const int box = big ? big_box : kSmallBox;
       const int boxes = kTile / box;  // 1, 2 or 4
       // Lane b finds the pool row of box b.
-      int row = p.pool_rows;
-      if (lane < boxes && lane * box < count) {
-        const int position = key + lane * box;
-        row = (__ldg(table + (position >> p.page_log2)) << p.page_log2) +
-              (position & ((1 << p.page_log2) - 1));
-      }
-      ptx::mbarrier_wait(shared + L::kEmpty + stage * 8, ((tile / kStages) & 1) ^ 1);
-      const uint32_t full = shared + L::kFull + stage * kParts * 8;
-      if (lane < kParts) {
-        ptx::mbarrier_arrive_expect(full + lane * 8, kStageBytes / kParts);
+      const int row =
+          early.pool_row(p, table, key + lane * box, lane < boxes && lane * box < count);
+      ptx::mbarrier_wait(shared + L::kEmpty + stage * 8, ((tile / L::kStages) & 1) ^ 1);
+      const uint32_t full = shared + L::kFull + stage * L::kParts * 8;
+      if (lane < L::kParts) {
+        ptx::mbarrier_arrive_expect(full + lane * 8, L::kStageBytes / L::kParts);
       }
       __syncwarp();
       for (int b = 0; b < boxes; ++b) {
         const int box_row = __shfl_sync(~0u, row, b);
-        if (lane < kChunks) {
-          ptx::tma_load_2d(shared + stage * kStageBytes + lane * kChunkBytes + b * box * 128,
-                           big ? page_map : small_map, lane * 64, box_row,
-                           full + (lane / (kChunks / kParts)) * 8, policy);
+        if (lane < L::kTileChunks) {
+          ptx::tma_load_2d(shared + stage * L::kStageBytes + lane * kChunkBytes + b * box * 128,
+                           big ? page_map : small_map, lane * L::kChunkColumns, box_row,
+                           full + (lane / (L::kTileChunks / L::kParts)) * 8, policy);
         }
       }
     }

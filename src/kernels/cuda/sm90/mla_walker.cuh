@@ -53,6 +53,12 @@ struct RowRange {
     count = min(p.rows - in_request, p.rows_per_block);
     last_query = (in_request + count - 1) / p.num_heads;
   }
+
+  // How many of the last keys a row of the piece does not see.
+  __device__ __forceinline__ int hidden_keys(const KernelParams& p, int row) const {
+    const int query = p.q_len == 1 ? 0 : (in_request + row) / p.num_heads;
+    return last_query - min(query, last_query);
+  }
 };
 
 // Walks the segments of this block's share; every warp keeps its own copy in registers.

@@ -15,7 +15,6 @@
 
 namespace foresail::cuda::mla {
 
-inline constexpr int kWideRows = 64;
 inline constexpr int kWideThreads = 512;  // copying, scoring, and two value warpgroups
 
 // A tile lands, and is freed, in three parts: rotated dims, latent dims 0-255, latent dims 256-511.
@@ -39,7 +38,10 @@ struct WideLayout {
   static constexpr int kQueryEmpty = kQueryFull + 8;
   static constexpr int kWeightsFull = kQueryEmpty + 8;
   static constexpr int kWeightsEmpty = kWeightsFull + 8;
-  static constexpr int kTotal = kWeightsEmpty + 8;
+  static constexpr int kTaskFull = kWeightsEmpty + 8;  // of tasks, totals and their readers: [2]
+  static constexpr int kTotalsFull = kTaskFull + 2 * 8;
+  static constexpr int kSegmentDone = kTotalsFull + 2 * 8;
+  static constexpr int kTotal = kSegmentDone + 2 * 8;
   static_assert(kTotal <= 227 * 1024);
   static constexpr int kQueryStages = 1;
 };
@@ -60,6 +62,7 @@ struct WideTask {
 // rows.
 struct WidePieces {
   static constexpr int kCount = 128;
+  static constexpr int kLaneDims = 2;
   static __device__ __forceinline__ int first_row(int piece) {
     return piece % 4 * 16 + piece / 4 % 2 * 8;
   }
@@ -130,6 +133,7 @@ __device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
   using L = WideLayout;
   const int lane = threadIdx.x & 31;
   const uint64_t policy = ptx::evict_first_policy();
+  const EarlyPages<4> early(p);
   Walker walker = WideShare<kPaired>::walker(p);
   Segment segment;
   const int big_box = min(1 << p.page_log2, kTile / 2);
@@ -137,21 +141,16 @@ __device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
   const int last_half = kPaired ? first_half : 1;
   int tile = 0;
   while (walker.next(p, &segment)) {
-    const int real = p.row_blocks == 1 ? segment.request : segment.request / p.row_blocks;
-    const int slot = p.slots != nullptr ? __ldg(p.slots + real) : real;
-    const int32_t* table = p.block_table + static_cast<int64_t>(slot) * p.max_pages;
+    const int32_t* table = table_row(p, segment.request);
     for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
       const int stage = tile % kStages;
       const int count = min(kTile, segment.key_end - key);
       const bool big = count == kTile && key % big_box == 0;
       const int box = big ? big_box : kSmallBox;
       const int boxes = kTile / box;  // 2 or 4
-      int row = p.pool_rows;          // lane b finds the pool row of box b
-      if (lane < boxes && lane * box < count) {
-        const int position = key + lane * box;
-        row = (__ldg(table + (position >> p.page_log2)) << p.page_log2) +
-              (position & ((1 << p.page_log2) - 1));
-      }
+      // Lane b finds the pool row of box b.
+      const int row =
+          early.pool_row(p, table, key + lane * box, lane < boxes && lane * box < count);
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         const int first = part == 0 ? kLatentChunks : (part - 1) * 4;  // chunk
@@ -277,6 +276,12 @@ struct WideScorer {
     ptx::fence_proxy_async();
   }
 
+  // Until the value warpgroups are done with the segment whose task and totals lay where those of
+  // segment i will.
+  __device__ __forceinline__ void wait_done(int i) {
+    ptx::mbarrier_wait(shared + L::kSegmentDone + (i & 1) * 8, (i / 2 & 1) ^ 1);
+  }
+
   __device__ __forceinline__ void run() {
     Walker walker = Share::walker(p);
     Segment segment;
@@ -284,6 +289,7 @@ struct WideScorer {
     int tile = 0;
     int i = 0;
     for (; walker.next(p, &segment); ++i) {
+      wait_done(i);
       if (thread == 0) {
         const int keys = max(segment.key_end - segment.key_begin, 0);
         tasks[i & 1] = {(keys + kTile - 1) / kTile,
@@ -293,15 +299,13 @@ struct WideScorer {
                         walker.total,
                         walker.blocks,
                         segment.whole};
+        ptx::mbarrier_arrive(shared + L::kTaskFull + (i & 1) * 8);
       }
-      ptx::barrier_arrive(kBarTask, 384);
       const RowRange rows = Share::rows(p, segment.request);
       if (i == 0 || p.row_blocks > 1) {
         ptx::barrier_sync(kBarWarpgroup, 128);  // all are done with the rows before
         if (thread < kWideRows) {
-          const int query = p.q_len == 1 ? 0 : (rows.in_request + thread) / p.num_heads;
-          reinterpret_cast<int*>(smem + L::kHidden)[thread] =
-              rows.last_query - min(query, rows.last_query);
+          reinterpret_cast<int*>(smem + L::kHidden)[thread] = rows.hidden_keys(p, thread);
         }
         ptx::barrier_sync(kBarWarpgroup, 128);
       }
@@ -342,15 +346,16 @@ struct WideScorer {
           totals[kWideRows + row] = total > 0.f ? maximum[r] + __log2f(total) : kNegativeInfinity;
         }
       }
-      // Every other segment uses the same place: by then the readers have been here again.
-      ptx::barrier_sync(kBarTotals, 384);
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(shared + L::kTotalsFull + (i & 1) * 8);
     }
+    wait_done(i);
     if (thread == 0) {
       tasks[i & 1].tiles = -1;
       tasks[i & 1].total = walker.total;
       tasks[i & 1].blocks = walker.blocks;
+      ptx::mbarrier_arrive(shared + L::kTaskFull + (i & 1) * 8);
     }
-    ptx::barrier_sync(kBarTask, 384);
   }
 };
 
@@ -472,7 +477,7 @@ struct WideAccumulator {
     int tile = 0;
     for (int i = 0;; ++i) {
       const WideTask* task = reinterpret_cast<const WideTask*>(smem + L::kTasks) + (i & 1);
-      ptx::barrier_sync(kBarTask, 384);
+      ptx::mbarrier_wait(shared + L::kTaskFull + (i & 1) * 8, i / 2 & 1);
       const int tiles = __shfl_sync(~0u, task->tiles, 0);  // known to be uniform
       if (tiles < 0) {
         merge(task->total, task->blocks);
@@ -481,9 +486,11 @@ struct WideAccumulator {
 #pragma unroll
       for (int j = 0; j < 128; ++j) out[j / 64][j % 64] = 0.f;
       for (int done = 0; done < tiles; ++done, ++tile) accumulate_tile(tile);
-      ptx::barrier_sync(kBarTotals, 384);
+      ptx::mbarrier_wait(shared + L::kTotalsFull + (i & 1) * 8, i / 2 & 1);
       finish_segment(*task,
                      reinterpret_cast<const float*>(smem + L::kTotals) + (i & 1) * 2 * kWideRows);
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(shared + L::kSegmentDone + (i & 1) * 8);
     }
   }
 };
@@ -516,9 +523,15 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
     ptx::mbarrier_init(shared + L::kWeightsFull, 4);
     ptx::mbarrier_init(shared + L::kWeightsEmpty, 8);
+    for (int i = 0; i < 2; ++i) {
+      ptx::mbarrier_init(shared + L::kTaskFull + i * 8, 1);
+      ptx::mbarrier_init(shared + L::kTotalsFull + i * 8, 4);
+      ptx::mbarrier_init(shared + L::kSegmentDone + i * 8, 8);
+    }
     ptx::fence_mbarrier_init();
   }
   if (warp == 1 && lane == 0) {
+    ptx::prefetch_l2(params.kv_end);  // all that follows waits for the lengths
     ptx::prefetch_tensor_map(&query_map);
     ptx::mbarrier_init(shared + L::kQueryFull, 1);
     ptx::mbarrier_init(shared + L::kQueryEmpty, 4);
@@ -552,9 +565,10 @@ __global__ void __launch_bounds__(kWideThreads, 1)
         params, smem, shared, warp / 4 - 2, static_cast<int>(threadIdx.x & 127), warp & 3, lane};
     accumulator.run();
   }
-  // A block must not end while the other one copies into it or arrives at its barriers.
+  // A block must not end while the other one copies into it or arrives at its barriers. The warps
+  // of a block come to the cluster's barrier together.
   if (kPaired) {
-    __syncwarp();
+    ptx::barrier_sync(kBarEnd, kWideThreads);
     ptx::cluster_sync();
   }
 }

@@ -116,11 +116,8 @@ __device__ __forceinline__ void fence_proxy_async() {
 // ---- named barriers (id 1..15; threads: a multiple of 32) -----------------------------------
 
 __device__ __forceinline__ void barrier_sync(int id, int threads) {
+  __syncwarp();  // the instruction wants whole warps
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-__device__ __forceinline__ void barrier_arrive(int id, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 // ---- clusters: every thread of the cluster that has not exited ---------------------------------
@@ -169,6 +166,23 @@ __device__ __forceinline__ void store_matrix_x4_transposed(uint32_t address, uin
       : "memory");
 }
 
+// Each thread receives two neighbours of row lane / 4 of every matrix; the address of row i of
+// matrix j comes from lane 8 j + i.
+__device__ __forceinline__ void load_matrix_x4(uint32_t (&m)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(address)
+               : "memory");
+}
+
+// The same with rows and columns exchanged.
+__device__ __forceinline__ void load_matrix_x4_transposed(uint32_t (&m)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(address)
+               : "memory");
+}
+
 __device__ __forceinline__ uint32_t transpose_matrix(uint32_t fragment) {
   uint32_t transposed;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(fragment));
@@ -186,6 +200,23 @@ __device__ __forceinline__ uint32_t pack_half(float low, float high) {
   uint32_t packed;
   asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
+}
+
+// Four e4m3 codes, exactly: the two in the low half of the word, and the two in its high half.
+__device__ __forceinline__ void unpack_codes(uint32_t codes, uint32_t* low, uint32_t* high) {
+  asm("{\n"
+      ".reg .b16 first, second;\n"
+      "mov.b32 {first, second}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, first;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, second;\n"
+      "}\n"
+      : "=r"(*low), "=r"(*high)
+      : "r"(codes));
+}
+
+// bf16 to float16; values beyond its range become its largest.
+__device__ __forceinline__ uint32_t half_from_bf16(uint32_t pair) {
+  return pack_half(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
 }
 
 __device__ __forceinline__ float2 unpack_half(uint32_t packed) {

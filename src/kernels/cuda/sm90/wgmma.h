@@ -1,5 +1,6 @@
-// Warpgroup matrix multiply-accumulate, bf16 inputs from shared memory, float32 accumulators:
-// D[64, kColumns] (+)= A[64, 16] * B[16, kColumns]. One specialisation per width.
+// Warpgroup matrix multiply-accumulate, float32 accumulators:
+// D[64, kColumns] (+)= A[64, 16] * B[16, kColumns]. One specialisation per width. Inputs are bf16
+// from shared memory where nothing else is said.
 // Shared layouts are the 128-byte swizzle that the bulk tensor copy writes; see operand_descriptor.
 #pragma once
 
@@ -16,6 +17,13 @@ namespace foresail::cuda::ptx {
 __device__ __forceinline__ uint64_t operand_descriptor(uint32_t shared_address) {
   return (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32) | (uint64_t{1024 >> 4} << 16) |
          ((shared_address & 0x3ffff) >> 4);
+}
+
+// The same, read from lane 0 anew: or the compiler keeps the sums of a whole loop's descriptors in
+// ordinary registers and moves them over product by product, 36 clocks each; so they are uniform
+// additions.
+__device__ __forceinline__ uint64_t uniform_descriptor(uint32_t shared_address) {
+  return operand_descriptor(__shfl_sync(~0u, shared_address, 0));
 }
 
 // Descriptor of an N-major B operand wider than one atom (values, N = 128): chunks of 64 elements
@@ -94,24 +102,6 @@ struct Wgmma<32, kMMajorA> {
 };
 
 template <int kMMajorA>
-struct Wgmma<48, kMMajorA> {
-  static __device__ __forceinline__ void run(float (&d)[24], uint64_t a, uint64_t b,
-                                             int accumulate) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %26, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
-        "%18, %19, %20, %21, %22, %23"
-        "}, %24, %25, p, 1, 1, %27, 0;\n}\n"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-          "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
-        : "l"(a), "l"(b), "r"(accumulate), "n"(kMMajorA));
-  }
-};
-
-template <int kMMajorA>
 struct Wgmma<64, kMMajorA> {
   static __device__ __forceinline__ void run(float (&d)[32], uint64_t a, uint64_t b,
                                              int accumulate) {
@@ -153,5 +143,74 @@ __device__ __forceinline__ void wgmma_values(float (&d)[64], const uint32_t (&a)
         "+f"(d[63])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
+
+// D[64, kColumns] += A[64, 16] * B[16, kColumns] of float16: A from registers (as in wgmma_values),
+// B K-major. D is set, not added to, if accumulate is 0.
+template <int kColumns>
+struct WgmmaHalf;
+
+template <>
+struct WgmmaHalf<8> {
+  static __device__ __forceinline__ void run(float (&d)[4], const uint32_t* a, uint64_t b,
+                                             int accumulate) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %9, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {"
+        "%0, %1, %2, %3"
+        "}, {%4, %5, %6, %7}, %8, p, 1, 1, 0;\n}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+  }
+};
+
+template <>
+struct WgmmaHalf<16> {
+  static __device__ __forceinline__ void run(float (&d)[8], const uint32_t* a, uint64_t b,
+                                             int accumulate) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7"
+        "}, {%8, %9, %10, %11}, %12, p, 1, 1, 0;\n}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+          "+f"(d[7])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+  }
+};
+
+template <>
+struct WgmmaHalf<32> {
+  static __device__ __forceinline__ void run(float (&d)[16], const uint32_t* a, uint64_t b,
+                                             int accumulate) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+        "}, {%16, %17, %18, %19}, %20, p, 1, 1, 0;\n}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+          "+f"(d[14]), "+f"(d[15])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+  }
+};
+
+template <>
+struct WgmmaHalf<64> {
+  static __device__ __forceinline__ void run(float (&d)[32], const uint32_t* a, uint64_t b,
+                                             int accumulate) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+        "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+          "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+  }
+};
 
 }  // namespace foresail::cuda::ptx

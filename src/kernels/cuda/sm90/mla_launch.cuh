@@ -1,0 +1,45 @@
+// One launch of a kernel instance, in the way the caller asked for.
+#pragma once
+
+#include <atomic>
+
+#include "kernels/cuda/sm90/mla_launch.h"
+
+namespace foresail::cuda::mla {
+
+template <auto kKernel, int kThreads, int kBytes, int kCluster = 1, typename... Arguments>
+MlaDecodeStatus launch(const LaunchPlace& place, const Arguments&... arguments) {
+  static std::atomic<bool> prepared{false};
+  if (!prepared.load(std::memory_order_acquire)) {
+    if (cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes) !=
+        cudaSuccess) {
+      return MlaDecodeStatus::kLaunchFailed;
+    }
+    prepared.store(true, std::memory_order_release);
+  }
+  cudaLaunchAttribute attributes[2]{};
+  int count = 0;
+  if (place.how == MlaLaunch::kCooperative) {
+    attributes[count].id = cudaLaunchAttributeCooperative;
+    attributes[count++].val.cooperative = 1;
+  } else if (place.how == MlaLaunch::kOverlapped) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (kCluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {kCluster, 1, 1};
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(place.blocks * kCluster);
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = kBytes;
+  config.stream = place.stream;
+  config.attrs = attributes;
+  config.numAttrs = count;
+  return cudaLaunchKernelEx(&config, kKernel, arguments...) == cudaSuccess
+             ? MlaDecodeStatus::kOk
+             : MlaDecodeStatus::kLaunchFailed;
+}
+
+}  // namespace foresail::cuda::mla
