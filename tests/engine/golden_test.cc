@@ -87,7 +87,7 @@ TEST_P(Golden, LogitsAndStatesInF32OnBothPaths) {
                     kF32Tolerance)
               << name << " " << path << " prompt " << prompt << " layer " << layer;
       }
-      EXPECT_GE(prompt, 3) << name;
+      EXPECT_GE(prompt, name == "tales" ? 2 : 3) << name;
     }
   }
 }
