@@ -36,8 +36,7 @@ Json figures_json(const BatchFigures& f) {
           {"metadata_us_per_iteration", f.metadata_us_per_step},
           {"metadata_builds_per_iteration", f.builds_per_step},
           {"attention_plans_per_iteration", f.plans_per_step},
-          {"prefill_ragged_plans", f.prefill_ragged_plans},
-          {"host_syncs_per_iteration", 0}};
+          {"prefill_ragged_plans", f.prefill_ragged_plans}};
 }
 
 void print_figures_header(const char* first) {
@@ -58,7 +57,8 @@ std::string figures_notes(const BatchBenchFlags& flags) {
   std::string text =
       "ms; TPOT: (end - first token) / (output tokens - 1) of each request; accept: 1 + accepted "
       "drafts / verify passes; plans, builds, build us: attention plans, metadata builds and their "
-      "time per iteration; ragged: plans of prefill; host syncs: 0 (the CPU device has none)";
+      "time per iteration; ragged: plans of prefill; launches and host syncs are not counted (the "
+      "CPU device has none)";
   if (flags.bench.synthetic_context)
     text += "\nSYNTHETIC CONTEXT: the cache holds random numbers, the output means nothing";
   if (flags.model.simulate_accept_length > 0)
