@@ -68,12 +68,11 @@ inline std::string draw_output(GrammarMatcher& matcher, std::mt19937& random, in
     }
     int32_t token = tokens[random() % tokens.size()];
     if (count > patience) {
-      for (const char c : std::string_view("\"]}0")) {
-        const auto byte = static_cast<int32_t>(static_cast<uint8_t>(c));
-        if (std::find(tokens.begin(), tokens.end(), byte) == tokens.end()) continue;
-        token = byte;
-        break;
-      }
+      // Whatever closes: a string if it may end, else one of these.
+      std::string closing = "\"";
+      if (!is_allowed(mask, '"')) closing = "x0]}";
+      std::erase_if(closing, [&](char c) { return !is_allowed(mask, c); });
+      if (!closing.empty()) token = closing[random() % closing.size()];
     }
     state = matcher.advance(state, token);
     if (state == GrammarMatcher::kDead) {

@@ -116,6 +116,7 @@ TEST(JsonSchema, Texts) {
       {R"({"properties":{"ab":{"const":1}},"additionalProperties":{"type":"null"}})",
        {"{}", R"({"ab":1})", R"({"a":null})", R"({"ab":1,"abc":null,"x y":null})"},
        {R"({"ab":null})", R"({"ab":1,"ab":null})", R"({"a":1})"}},
+      {R"({"type":"object","properties":{}})", {"{}"}, {R"({"a":1})"}},
       {R"({"type":"string","minLength":2,"maxLength":3})",
        {R"("ab")", R"("äöü")", R"("\u00e9x")", R"("\ud83d\ude0a\n")", "\"\xF0\x9F\x98\x8Ax\""},
        {R"("a")", R"("abcd")", R"("\u00e9")"}},
