@@ -320,7 +320,8 @@ class SchemaWriter {
     const auto given = schema.find("additionalProperties");
     const OrderedJson additional = given == schema.end() ? OrderedJson(true) : *given;
     const std::vector<Member> members = members_of(schema, additional);
-    const bool open = given == schema.end() ? members.empty() : additional != OrderedJson(false);
+    const bool open = given == schema.end() ? members.empty() && !schema.contains("properties")
+                                            : additional != OrderedJson(false);
     if (open && members.empty() && additional == OrderedJson(true)) return text_.any_object(from);
 
     int32_t none = builder_.literal(from, "{");  // no member is written yet

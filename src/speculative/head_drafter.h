@@ -31,6 +31,7 @@ class HeadDrafter : public Drafter {
   struct Proposal {
     std::vector<float> state;
     int32_t token = 0;  // target id
+    OutputGuide guide;  // after it
   };
   // Called with every proposal and its logits as it is made, for `eval drafts` and tests.
   using Observer = std::function<void(const Proposal&, std::span<const float> logits)>;
@@ -44,8 +45,9 @@ class HeadDrafter : public Drafter {
     std::vector<int32_t> tokens, positions, slots;  // of each row
     std::vector<float> states;
     std::vector<const SamplingParams*> sampling;
+    std::vector<OutputGuide> guides;  // before the proposal
 
-    void begin_request(const DraftRequest& request);
+    void begin_request(const DraftRequest& request, const OutputGuide* guide);
     void add(const DraftRequest& request, int32_t token, int32_t position, const float* state,
              int64_t state_dim, int page_size);
   };
@@ -66,6 +68,7 @@ class HeadDrafter : public Drafter {
   std::vector<LatentCache> caches_, slot_caches_;
   std::vector<Proposal> proposals_;   // [slot]
   std::vector<WaitingRows> waiting_;  // [slot]
+  std::vector<uint64_t> allowed_;     // of the proposal being made
   Observer observer_;
 };
 
