@@ -41,7 +41,8 @@ void print_stats(const GenerationStats& stats, bool speculating, bool simulated)
       static_cast<double>(stats.prompt_tokens) / stats.prefill_s, stats.output_tokens,
       stats.decode_s, stats.decode_s > 0 ? later_tokens / stats.decode_s : 0.0);
   if (speculating) {
-    fmt::print(stderr, ", accept length {:.2f} (1 + accepted/verify passes", stats.accept_length());
+    fmt::print(stderr, ", accept length {:.2f} (1 + accepted/passes with drafts",
+               stats.accept_length());
     for (size_t i = 0; i < stats.accepted_at.size(); ++i)
       fmt::print(stderr, "{} {:.0f} %", i == 0 ? "; accepted of drafted, by position" : ",",
                  stats.drafted_at[i] == 0 ? 0.0

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 
 #include <atomic>
@@ -13,6 +14,7 @@
 #include "base/error.h"
 #include "server/auth.h"
 #include "server/server.h"
+#include "text/chat_syntax.h"
 
 namespace foresail {
 namespace {
@@ -23,6 +25,8 @@ struct ServeFlags {
   std::string api_key_file, sampling_defaults = "model", log_format = "text";
   int shutdown_timeout_s = 30, ping_interval_s = 30;
   int header_timeout_s = 10, body_timeout_s = 60, write_timeout_s = 60, keep_alive_timeout_s = 120;
+  std::string reasoning_field = "reasoning_content";
+  int queue_timeout_s = 60, request_timeout_s = 0;
   bool no_aliases = false;
 };
 
@@ -94,6 +98,9 @@ void resolve(ServeFlags& flags) {
   serve.http.write_timeout = seconds(flags.write_timeout_s);
   serve.http.keep_alive_timeout = seconds(flags.keep_alive_timeout_s);
   serve.vllm_metrics = !flags.no_aliases;
+  serve.queue_timeout = seconds(flags.queue_timeout_s);
+  serve.request_timeout = seconds(flags.request_timeout_s);
+  serve.both_reasoning_fields = flags.reasoning_field == "both";
 }
 
 void print_limits(const ServeOptions& serve) {
@@ -160,6 +167,10 @@ void add_http_flags(CLI::App& command, ServeFlags& flags) {
   count("--keep-alive-timeout", flags.keep_alive_timeout_s, "seconds between requests", 1, 86400);
   count("--sse-ping-interval", flags.ping_interval_s,
         "seconds without an event after which a stream gets a comment", 1, 3600);
+  count("--queue-timeout", flags.queue_timeout_s,
+        "seconds that a request may wait before it runs, then 503; 0: no limit", 0, 86400);
+  count("--request-timeout", flags.request_timeout_s,
+        "seconds that a request may take in all, then 504; 0: no limit", 0, 86400);
   count("--shutdown-timeout", flags.shutdown_timeout_s,
         "seconds that running requests have after SIGTERM", 0, 86400);
   count("--max-logprobs", serve.api.max_logprobs, "log probabilities per token", 0, 1000);
@@ -191,6 +202,21 @@ void add_serve_command(CLI::App& app) {
       ->add_option("--admin-api-key", serve_options.admin_api_key,
                    "key for flushing and aborting; without one these work from this machine only")
       ->envname("FORESAIL_ADMIN_API_KEY");
+  command
+      ->add_option("--reasoning-parser", serve_options.reasoning_parser,
+                   fmt::format("what separates reasoning: auto (by the chat template), none, {}",
+                               fmt::join(reasoning_syntax_names(), ", ")))
+      ->capture_default_str();
+  command
+      ->add_option("--tool-call-parser", serve_options.tool_call_parser,
+                   fmt::format("how tool calls are written: auto (by the chat template), none, {}",
+                               fmt::join(tool_syntax_names(), ", ")))
+      ->capture_default_str();
+  command
+      ->add_option("--reasoning-field", flags->reasoning_field,
+                   "reasoning_content, or both: \"reasoning\" as well")
+      ->capture_default_str()
+      ->check(one_of({"reasoning_content", "both"}));
   command->add_option("--log-format", flags->log_format, "text, json or off")
       ->capture_default_str()
       ->check(one_of({"text", "json", "off"}));

@@ -2,7 +2,7 @@
 # find_package(foresail). The parts stay private, so that a consumer gets no flags of ours.
 
 set(part_files)
-foreach(part engine text speculative runtime scheduler attention cache model checkpoint kernels cuda cuda_sm90 tensor base)
+foreach(part engine text speculative grammar runtime scheduler attention cache model checkpoint kernels cuda cuda_sm90 tensor base)
   if(TARGET foresail_${part})
     list(APPEND parts foresail_${part})
     string(APPEND archive_script "ADDLIB $<TARGET_FILE:foresail_${part}>\n")

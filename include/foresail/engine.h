@@ -107,6 +107,9 @@ class Engine {
   // Refuses new requests and waits until none runs; what is left after the timeout is aborted.
   void drain(std::chrono::milliseconds timeout = std::chrono::hours(24));
 
+  // Lets go of every cached prefix. False, and nothing happens, while requests run or wait.
+  bool flush_cache();
+
   // Without a tokenizer in the model folder: no ids, empty text.
   std::vector<int32_t> tokenize(const std::string& text) const;
   std::string detokenize(const std::vector<int32_t>& ids) const;

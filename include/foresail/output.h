@@ -11,7 +11,8 @@
 
 namespace foresail {
 
-enum class FinishReason { kLength, kEndToken, kStopString, kAborted, kFailed };
+// kComplete: the output format lets nothing follow.
+enum class FinishReason { kLength, kEndToken, kStopString, kComplete, kAborted, kFailed };
 
 // "length", "stop", "abort" or "error".
 constexpr std::string_view finish_reason_name(FinishReason reason) {
@@ -47,6 +48,7 @@ struct GenerationStats {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
   int64_t output_tokens = 0;
+  bool admitted = false;  // it has left the queue
   FinishReason finish = FinishReason::kLength;
   std::string matched_stop;  // the stop string that ended it
   double ttft_s = 0.0;       // from submission to the first token
@@ -58,11 +60,12 @@ struct GenerationStats {
   std::vector<int64_t> drafted_at;  // [draft position]
   std::vector<int64_t> accepted_at;
 
-  // 1 + accepted drafts / verify passes.
+  // Of the verify passes those that had a draft to verify: at depth 0 there is none.
+  int64_t draft_passes() const { return drafted_at.empty() ? 0 : drafted_at[0]; }
+  // 1 + accepted drafts / passes that verified drafts.
   double accept_length() const {
-    return verify_passes == 0
-               ? 1.0
-               : 1.0 + static_cast<double>(accepted) / static_cast<double>(verify_passes);
+    const int64_t passes = draft_passes();
+    return passes == 0 ? 1.0 : 1.0 + static_cast<double>(accepted) / static_cast<double>(passes);
   }
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,6 +27,11 @@ struct SamplingParams {
   }
 };
 
+class Grammar;
+
+// What the whole output must be. JSON is compact, and the output ends where nothing may follow.
+enum class OutputFormat { kText, kJsonObject, kJsonSchema, kRegex };
+
 struct Request {
   std::string prompt = {};              // text, or
   std::vector<int32_t> input_ids = {};  // tokens
@@ -37,6 +43,12 @@ struct Request {
   bool include_stop = false;                 // the stop string stays in the text
   bool skip_special = true;                  // no special tokens in the text
   bool ignore_eos = false;
+  OutputFormat output_format = OutputFormat::kText;
+  std::string output_pattern = {};  // the JSON schema or the regular expression
+  // A grammar from src/grammar, where output_format is kText.
+  std::shared_ptr<const Grammar> grammar = {};
+  // Control tokens that cut the text: with one comes all text before it, and none of its own.
+  std::vector<int32_t> marker_ids = {};
   int priority = 0;  // greater runs first
   // Drafts per iteration, at most the engine's own number; 0: this request never speculates.
   std::optional<int> speculative_steps = {};

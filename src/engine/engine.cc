@@ -84,6 +84,10 @@ void Engine::drain(std::chrono::milliseconds timeout) {
   thread_->drain(timeout);
 }
 
+bool Engine::flush_cache() {
+  return thread_->flush_cache();
+}
+
 std::vector<int32_t> Engine::tokenize(const std::string& text) const {
   const Tokenizer* tokenizer = thread_->tokenizer();
   return tokenizer == nullptr ? std::vector<int32_t>() : tokenizer->encode(text, {.add_bos = true});

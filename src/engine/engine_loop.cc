@@ -39,6 +39,8 @@ EngineLoop::EngineLoop(LoadedModel& model, const Tokenizer* tokenizer, const Eng
     : model_(model),
       tokenizer_(tokenizer),
       late_results_(options.late_results),
+      simulates_(options.speculative.simulate_accept_length.has_value()),
+      grammars_(tokenizer, model.config().eos_ids, model.config().vocab_size),
       scheduler_(scheduler_config(model, options)),
       executor_(model.iteration(), options.max_running_requests,
                 scheduler_.capacity().table_columns()) {
@@ -59,10 +61,14 @@ Result<PreparedRequest> EngineLoop::prepare(Request request) const {
   const Tokens prompt_len{static_cast<int64_t>(prompt->size())};
   const Result<Pages> fits = scheduler_.capacity().fits(prompt_len, Tokens{request.max_tokens});
   if (!fits) return tl::unexpected(fits.error());
+  if (const auto error = grammars_.prepare(request)) return tl::unexpected(*error);
+  if (request.grammar != nullptr && simulates_)
+    return input_error("simulated acceptance commits what no grammar allows");
   return PreparedRequest{std::move(request), std::move(*prompt)};
 }
 
-RequestId EngineLoop::submit(PreparedRequest prepared, EventSink sink) {
+RequestId EngineLoop::submit(PreparedRequest prepared, EventSink sink,
+                             std::function<void(const GenerationStats&)> on_admission) {
   const Request& request = prepared.request;
   const Result<RequestId> id =
       scheduler_.submit({.prompt = prepared.prompt,
@@ -71,9 +77,9 @@ RequestId EngineLoop::submit(PreparedRequest prepared, EventSink sink) {
                          .cache_salt = request.cache_salt,
                          .max_draft_len = request.speculative_steps.value_or(INT32_MAX)});
   FORESAIL_CHECK(id.has_value(), "a prepared request was refused: {}", id.error().message);
-  Commit commit(request, model_.config().eos_ids, tokenizer_);
-  auto running =
-      std::make_unique<Running>(Running{std::move(prepared), std::move(sink), std::move(commit)});
+  Commit commit(request, model_.config().eos_ids, tokenizer_, grammars_.guide(request));
+  auto running = std::make_unique<Running>(
+      Running{std::move(prepared), std::move(sink), std::move(on_admission), std::move(commit)});
   running->tokens = running->prepared.prompt;
   running->stats.prompt_tokens = static_cast<int64_t>(running->tokens.size());
   running->submitted = Clock::now();
@@ -119,6 +125,8 @@ void EngineLoop::start(const StepPlan& plan) {
     if (admission.resumed) continue;
     running.admitted = Clock::now();
     running.stats.cached_tokens = admission.reused.value;
+    running.stats.admitted = true;
+    if (running.on_admission) running.on_admission(running.stats);
   }
 }
 
@@ -138,6 +146,7 @@ RequestState EngineLoop::slot_state(const Running& running) const {
   state.top_logprobs = request.top_logprobs;
   state.blocked.assign(end_ids.begin(), end_ids.end());
   state.blocked_until = state.prompt_len + request.min_tokens;
+  state.guide = running.commit.guide();
   return state;
 }
 

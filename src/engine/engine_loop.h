@@ -11,6 +11,7 @@
 
 #include "engine/commit.h"
 #include "engine/loaded_model.h"
+#include "engine/output_grammars.h"
 #include "engine/step_executor.h"
 #include "scheduler/scheduler.h"
 #include "speculative/adaptive_depth.h"
@@ -33,13 +34,17 @@ class EngineLoop {
   EngineLoop(LoadedModel& model, const Tokenizer* tokenizer, const EngineOptions& options);
 
   Result<PreparedRequest> prepare(Request request) const;
-  RequestId submit(PreparedRequest prepared, EventSink sink);
+  // `on_admission` runs once, when it leaves the queue; may be empty.
+  RequestId submit(PreparedRequest prepared, EventSink sink,
+                   std::function<void(const GenerationStats&)> on_admission = {});
   // False when it has ended already. Its last event says so before this returns.
   bool abort(RequestId id);
 
   // False when there was nothing to do.
   bool step();
   bool idle() const { return scheduler_.idle(); }
+  // Lets go of every cached prefix. Precondition: idle.
+  void flush_cache() { scheduler_.cache().tree().evict(Pages{INT64_MAX}); }
 
   EngineStats stats() const;
   const Scheduler& scheduler() const { return scheduler_; }
@@ -49,6 +54,7 @@ class EngineLoop {
   struct Running {
     PreparedRequest prepared;
     EventSink sink;
+    std::function<void(const GenerationStats&)> on_admission;
     Commit commit;
     std::vector<int32_t> tokens;  // prompt and committed output
     GenerationStats stats;
@@ -72,6 +78,8 @@ class EngineLoop {
   LoadedModel& model_;
   const Tokenizer* tokenizer_;
   bool late_results_;
+  bool simulates_;  // acceptance, and so commits what the model would not say
+  OutputGrammars grammars_;
   std::optional<AdaptiveDepth> adaptive_depth_;
   Scheduler scheduler_;
   StepExecutor executor_;

@@ -24,6 +24,11 @@ void StreamState::push(const Event& event, const GenerationStats& figures) {
   if (wake) wake();
 }
 
+void StreamState::note(const GenerationStats& figures) {
+  const std::lock_guard lock(mutex);
+  stats = figures;
+}
+
 bool EngineInbox::submit(std::vector<Arrival> arrivals) {
   const std::lock_guard lock(mutex_);
   if (refuses_) return false;
@@ -50,10 +55,22 @@ void EngineInbox::abort_all() {
   changed_.notify_one();
 }
 
+std::future<bool> EngineInbox::flush() {
+  const std::lock_guard lock(mutex_);
+  std::promise<bool> promise;
+  std::future<bool> done = promise.get_future();
+  if (stopped_)
+    promise.set_value(false);
+  else
+    content_.flushes.push_back(std::move(promise));
+  changed_.notify_one();
+  return done;
+}
+
 void EngineInbox::stop() {
   const std::lock_guard lock(mutex_);
   refuses_ = true;
-  content_.stop = true;
+  content_.stop = stopped_ = true;
   changed_.notify_one();
 }
 
@@ -61,7 +78,7 @@ EngineInbox::Content EngineInbox::take(bool wait) {
   std::unique_lock lock(mutex_);
   const auto something = [&] {
     return !content_.arrivals.empty() || !content_.cancellations.empty() || content_.abort_all ||
-           content_.stop;
+           !content_.flushes.empty() || content_.stop;
   };
   if (wait) changed_.wait(lock, something);
   return std::exchange(content_, {});
@@ -137,11 +154,16 @@ void EngineThread::run() {
 bool EngineThread::handle(EngineInbox::Content content) {
   for (EngineInbox::Arrival& arrival : content.arrivals) {
     StreamState* const key = arrival.stream.get();
+    const std::weak_ptr<StreamState> noted = arrival.stream;
     const RequestId id = loop_.submit(
-        std::move(arrival.prepared), [this, stream = std::move(arrival.stream)](
-                                         const Event& event, const GenerationStats& figures) {
+        std::move(arrival.prepared),
+        [this, stream = std::move(arrival.stream)](const Event& event,
+                                                   const GenerationStats& figures) {
           if (event.finish) newly_ended_ += static_cast<int64_t>(running_.erase(stream.get()));
           stream->push(event, figures);
+        },
+        [noted](const GenerationStats& figures) {
+          if (const auto stream = noted.lock()) stream->note(figures);
         });
     running_.emplace(key, id);
   }
@@ -150,6 +172,11 @@ bool EngineThread::handle(EngineInbox::Content content) {
     if (found != running_.end()) loop_.abort(found->second);
   }
   if (content.abort_all) abort_all();
+  for (std::promise<bool>& flush : content.flushes) {
+    const bool idle = loop_.idle();
+    if (idle) loop_.flush_cache();
+    flush.set_value(idle);
+  }
   return !content.stop;
 }
 

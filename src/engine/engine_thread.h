@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <future>
 #include <mutex>
 #include <thread>
 #include <unordered_set>
@@ -29,6 +30,7 @@ struct StreamState {
   std::function<void()> wake;  // runs under the mutex
 
   void push(const Event& event, const GenerationStats& figures);
+  void note(const GenerationStats& figures);  // without an event
 };
 
 // What callers leave for the engine thread. Outlives the engine for as long as a stream holds it.
@@ -43,6 +45,7 @@ class EngineInbox {
     std::vector<std::shared_ptr<StreamState>> cancellations;
     bool abort_all = false;
     bool stop = false;
+    std::vector<std::promise<bool>> flushes;
   };
 
   // False when the engine is draining or gone.
@@ -50,6 +53,8 @@ class EngineInbox {
   void cancel(std::shared_ptr<StreamState> stream);
   void refuse_new();
   void abort_all();
+  // Ready once the engine thread has done it, or not.
+  std::future<bool> flush();
   void stop();
   // Everything that has come in. Waits for something when `wait`.
   Content take(bool wait);
@@ -65,6 +70,7 @@ class EngineInbox {
   Content content_;
   int64_t open_ = 0;  // accepted and not ended
   bool refuses_ = false;
+  bool stopped_ = false;
 };
 
 class EngineThread {
@@ -75,6 +81,7 @@ class EngineThread {
   std::vector<SubmitResult> submit(std::vector<Request> requests);
   EngineStats stats() const;
   void drain(std::chrono::milliseconds timeout);
+  bool flush_cache() { return inbox_->flush().get(); }
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
   int64_t max_total_len() const { return loop_.scheduler().capacity().max_total_len().value; }
 

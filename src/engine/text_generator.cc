@@ -44,7 +44,9 @@ void check_generation(const std::vector<int32_t>& prompt, const Request& request
 }
 
 TextGenerator::TextGenerator(LoadedModel& model, const Tokenizer* tokenizer)
-    : model_(model), tokenizer_(tokenizer) {
+    : model_(model),
+      tokenizer_(tokenizer),
+      grammars_(tokenizer, model.config().eos_ids, model.config().vocab_size) {
   for (int64_t page = 1; page <= model.pages_per_slot(); ++page)
     page_table_.push_back(static_cast<int32_t>(page));
   const SpeculativeOptions& speculative = model.options().speculative;
@@ -63,10 +65,13 @@ void TextGenerator::prefill(RequestState& request) {
 GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Request& options,
                                         const std::function<void(const Event&)>& on_token) {
   check_generation(prompt, options, tokenizer_, model_.config(), model_.context_length());
+  Request with_grammar = options;
+  if (const auto error = grammars_.prepare(with_grammar))
+    throw_error(ErrorCode::kUsage, "{}", error->message);
   GenerationStats stats;
   stats.prompt_tokens = static_cast<int64_t>(prompt.size());
   const std::vector<int64_t>& end_ids = model_.config().eos_ids;
-  Commit commit(options, end_ids, tokenizer_);
+  Commit commit(with_grammar, end_ids, tokenizer_, grammars_.guide(with_grammar));
   const auto still_going = [&](int32_t token, bool from_draft,
                                const std::vector<TokenLogprobs>& logprobs, size_t index) {
     Event event = commit(token, from_draft, stats);
@@ -89,6 +94,7 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
   for (const int32_t token : request.tokens) request.counts.add_prompt(token);
   request.blocked.assign(end_ids.begin(), end_ids.end());
   request.blocked_until = stats.prompt_tokens + options.min_tokens;
+  request.guide = commit.guide();
 
   const auto start = std::chrono::steady_clock::now();
   prefill(request);

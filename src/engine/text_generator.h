@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/loaded_model.h"
+#include "engine/output_grammars.h"
 #include "foresail/output.h"
 #include "foresail/request.h"
 #include "speculative/adaptive_depth.h"
@@ -35,6 +36,7 @@ class TextGenerator {
 
   LoadedModel& model_;
   const Tokenizer* tokenizer_;
+  OutputGrammars grammars_;
   std::vector<int32_t> page_table_;
   std::optional<AdaptiveDepth> adaptive_depth_;
 };

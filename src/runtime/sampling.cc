@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <optional>
 
 #include "runtime/random.h"
 
@@ -28,13 +29,20 @@ void apply_penalties(std::span<float> logits, const SamplingParams& params,
   }
 }
 
+bool is_allowed(std::span<const uint64_t> allowed, size_t token) {
+  return (allowed[token / 64] >> (token % 64) & 1) != 0;
+}
+
 void adjust(std::span<float> logits, const SamplingParams& params, const TokenCounts& counts,
-            std::span<const int32_t> blocked) {
+            std::span<const int32_t> blocked, std::span<const uint64_t> allowed) {
   apply_penalties(logits, params, counts);
   for (const auto& [token, bias] : params.logit_bias)
     if (token >= 0 && token < static_cast<int32_t>(logits.size())) logits[token] += bias;
   for (const int32_t token : blocked)
     if (token >= 0 && token < static_cast<int32_t>(logits.size())) logits[token] = kBlocked;
+  if (allowed.empty()) return;
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (!is_allowed(allowed, i)) logits[i] = kBlocked;
 }
 
 bool better(const Candidate& a, const Candidate& b) {
@@ -86,13 +94,25 @@ int32_t argmax(std::span<const float> logits) {
 }
 
 int32_t coupled_argmax(std::span<const float> draft_logits, const SamplingParams& params,
-                       int64_t position, std::span<const int32_t> token_of) {
-  if (params.temperature <= 0.0f) return argmax(draft_logits);
-  NoiseRace race(params, position);
-  for (size_t i = 0; i < draft_logits.size(); ++i)
-    race.enter(static_cast<int32_t>(i), token_of.empty() ? static_cast<int32_t>(i) : token_of[i],
-               draft_logits[i]);
-  return race.winner();
+                       int64_t position, std::span<const int32_t> token_of,
+                       std::span<const uint64_t> allowed) {
+  const bool greedy = params.temperature <= 0.0f;
+  if (greedy && allowed.empty()) return argmax(draft_logits);
+  std::optional<NoiseRace> race;
+  if (!greedy) race.emplace(params, position);
+  int32_t best = 0;
+  float best_logit = kBlocked;
+  for (size_t i = 0; i < draft_logits.size(); ++i) {
+    const int32_t token = token_of.empty() ? static_cast<int32_t>(i) : token_of[i];
+    if (!allowed.empty() && !is_allowed(allowed, token)) continue;
+    if (race) {
+      race->enter(static_cast<int32_t>(i), token, draft_logits[i]);
+    } else if (draft_logits[i] > best_logit) {
+      best_logit = draft_logits[i];
+      best = static_cast<int32_t>(i);
+    }
+  }
+  return race ? race->winner() : best;
 }
 
 // Fills candidates_ with what top-k keeps, in ascending id unless top-k had to rank.
@@ -145,7 +165,7 @@ void Sampler::keep_top_p(const SamplingParams& params) {
 
 Distribution Sampler::distribution(std::span<float> logits, const SamplingParams& params,
                                    const TokenCounts& counts, std::span<const int32_t> blocked) {
-  adjust(logits, params, counts, blocked);
+  adjust(logits, params, counts, blocked, {});
   keep_candidates(logits, params);
   if (candidates_.empty()) return {{argmax(logits)}, {1.0}};
   Distribution result;
@@ -160,8 +180,8 @@ Distribution Sampler::distribution(std::span<float> logits, const SamplingParams
 
 int32_t Sampler::sample(std::span<float> logits, const SamplingParams& params,
                         const TokenCounts& counts, int64_t position,
-                        std::span<const int32_t> blocked) {
-  adjust(logits, params, counts, blocked);
+                        std::span<const int32_t> blocked, std::span<const uint64_t> allowed) {
+  adjust(logits, params, counts, blocked, allowed);
   if (params.temperature <= 0.0f) return argmax(logits);
   NoiseRace race(params, position);
   if (params.top_k == 0 && params.top_p >= 1.0f && params.min_p <= 0.0f) {

@@ -1,5 +1,6 @@
 // From logits to a token: the one home of every sampling step, in this order: repetition, presence
-// and frequency penalties, logit bias, minimum length, temperature, top-k, top-p, min-p, draw.
+// and frequency penalties, logit bias, minimum length, grammar, temperature, top-k, top-p, min-p,
+// draw.
 //
 // A draw takes the largest of logit / temperature + Gumbel noise (Gumbel 1954), the noise being a
 // pure function of (seed, position, token). So verifying drafts by drawing and comparing yields the
@@ -43,8 +44,10 @@ class Sampler {
  public:
   // Token for the row at `position` (the index the new token will have in the sequence).
   // `logits` [V] is changed in place. `blocked`: ids that must not be drawn (minimum length).
+  // `allowed`: one bit per id, only these may be drawn; empty: all.
   int32_t sample(std::span<float> logits, const SamplingParams& params, const TokenCounts& counts,
-                 int64_t position, std::span<const int32_t> blocked = {});
+                 int64_t position, std::span<const int32_t> blocked = {},
+                 std::span<const uint64_t> allowed = {});
   // The distribution that sample() draws from, for temperature > 0.
   Distribution distribution(std::span<float> logits, const SamplingParams& params,
                             const TokenCounts& counts, std::span<const int32_t> blocked = {});
@@ -63,9 +66,10 @@ class Sampler {
 };
 
 // What a drafter proposes for `position`: the largest of logit / temperature + the target's noise.
-// token_of maps draft ids to target ids; empty: the same.
+// token_of maps draft ids to target ids; empty: the same. `allowed` as for sample(), of target ids.
 int32_t coupled_argmax(std::span<const float> draft_logits, const SamplingParams& params,
-                       int64_t position, std::span<const int32_t> token_of);
+                       int64_t position, std::span<const int32_t> token_of,
+                       std::span<const uint64_t> allowed = {});
 
 // Lowest id among the maxima; NaN never wins. Precondition: not empty.
 int32_t argmax(std::span<const float> logits);

@@ -1,11 +1,12 @@
 #include "server/generation.h"
 
+#include <algorithm>
 #include <ctime>
 
 namespace foresail {
 namespace {
 
-constexpr std::chrono::milliseconds kPingPoll{1000};
+constexpr std::chrono::milliseconds kPoll{1000};
 
 HttpResponse event_stream_head() {
   return {.content_type = "text/event-stream",
@@ -37,19 +38,23 @@ Generation::Generation(Serving& serving, std::shared_ptr<Exchange> exchange, Gen
       record_.choices.push_back(std::move(choice));
     }
   latest_token_.resize(record_.choices.size());
+  if (!spec_.parses()) return;
+  while (parsers_.size() < record_.choices.size()) {
+    ChatOutputParser::Options options = spec_.parsing;
+    options.call_id_prefix = "call_" + random_hex_id() + "_";
+    parsers_.emplace_back(spec_.syntax, std::move(options));
+  }
 }
 
 std::vector<Request> Generation::requests() const {
   std::vector<Request> requests;
   const uint64_t seed = spec_.seeded ? spec_.options.sampling.seed : fresh_seed();
-  const int64_t epoch = serving_.cache_epoch;
   for (const Choice& choice : record_.choices) {
     if (choice.finish) continue;  // no output was asked for
     Request request = spec_.options;
     request.input_ids = spec_.prompts[choice.prompt];
     request.max_tokens = spec_.max_tokens[choice.prompt];
     request.sampling.seed = seed + static_cast<uint64_t>(choice.index % spec_.choices);
-    if (epoch > 0) request.cache_salt = std::to_string(epoch) + "\n" + request.cache_salt;
     requests.push_back(std::move(request));
   }
   return requests;
@@ -80,6 +85,7 @@ void Generation::start() {
   });
   if (spec_.stream) begin_stream();
   listen(std::move(results));
+  watch();
   if (!closed_ && all_ended()) finish();
 }
 
@@ -108,20 +114,43 @@ void Generation::begin_stream() {
   streaming_ = true;
   exchange_->start_stream(event_stream_head());
   exchange_->write(projection_->opening(record_));
-  if (!closed_) keep_alive();
 }
 
-// Comments keep proxies from giving up while a request waits or a long prompt is read.
-void Generation::keep_alive() {
-  exchange_->after(std::min(kPingPoll, serving_.ping_interval), [weak = weak_from_this()] {
+// One timer for everything that happens by itself: limits on time, and comments that keep proxies
+// from giving up while a request waits or a long prompt is read.
+void Generation::watch() {
+  std::chrono::milliseconds interval = std::min(kPoll, serving_.ping_interval);
+  for (const auto limit : {serving_.queue_timeout, serving_.request_timeout})
+    if (limit.count() > 0) interval = std::min(interval, limit);
+  if (closed_) return;
+  exchange_->after(interval, [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self || self->closed_) return;
-    if (Clock::now() - self->latest_write_ >= self->serving_.ping_interval) {
-      self->latest_write_ = Clock::now();
-      self->exchange_->write(": ping\n\n");
-    }
-    if (!self->closed_) self->keep_alive();
+    self->look_at_time();
+    self->watch();
   });
+}
+
+void Generation::look_at_time() {
+  const Clock::time_point now = Clock::now();
+  const auto is_over = [&](std::chrono::milliseconds limit) {
+    return limit.count() > 0 && now - start_ >= limit;
+  };
+  const auto is_admitted = [](const Source& source) { return source.stream.stats().admitted; };
+  if (is_over(serving_.queue_timeout) &&
+      std::none_of(sources_.begin(), sources_.end(), is_admitted)) {
+    serving_.metrics.count_rejection("queue_timeout");
+    return fail(
+        unavailable("queue_timeout", "The request waited too long in the queue: try again."));
+  }
+  if (is_over(serving_.request_timeout)) {
+    serving_.metrics.count_rejection("request_timeout");
+    return fail(
+        api_error(504, "request_timeout", "The request took longer than this server allows."));
+  }
+  if (!streaming_ || now - latest_write_ < serving_.ping_interval) return;
+  latest_write_ = now;
+  exchange_->write(": ping\n\n");
 }
 
 void Generation::pump() {
@@ -155,7 +184,7 @@ Piece Generation::take(Source& source) {
     if (!event) break;
     if (event->token >= 0) piece.ids.push_back(event->token);
     if (event->logprobs) piece.logprobs.push_back(*event->logprobs);
-    piece.text += event->text;
+    read(*event, choice, piece);
     piece.finish = event->finish;
   }
   GenerationStats stats = source.stream.stats();
@@ -174,10 +203,39 @@ Piece Generation::take(Source& source) {
   choice.ids.insert(choice.ids.end(), piece.ids.begin(), piece.ids.end());
   choice.logprobs.insert(choice.logprobs.end(), piece.logprobs.begin(), piece.logprobs.end());
   choice.text += piece.text;
+  choice.reasoning += piece.reasoning;
+  for (const ToolCallDelta& call : piece.calls) {
+    if (call.index == static_cast<int>(choice.calls.size()))
+      choice.calls.push_back(call);
+    else
+      choice.calls[call.index].arguments += call.arguments;
+  }
   choice.finish = piece.finish;
   choice.elapsed_s = elapsed_s();
   if (piece.finish) serving_.metrics.count_end(choice.stats, choice.elapsed_s);
   return piece;
+}
+
+// The event's text, sorted into the parts of an answer.
+void Generation::read(const Event& event, Choice& choice, Piece& piece) {
+  if (parsers_.empty()) {
+    piece.text += event.text;
+    return;
+  }
+  ChatOutputParser& parser = parsers_[piece.choice];
+  ChatDelta delta;
+  const bool reasoned = parser.in_reasoning();
+  parser.push(event.text, event.token, delta);
+  if (event.token >= 0 && (reasoned || parser.in_reasoning())) ++choice.reasoning_tokens;
+  if (event.finish) parser.finish(delta);
+  piece.text += delta.content;
+  if (spec_.include_reasoning) piece.reasoning += delta.reasoning;
+  for (ToolCallDelta& call : delta.calls) {
+    if (!piece.calls.empty() && piece.calls.back().index == call.index)
+      piece.calls.back().arguments += call.arguments;
+    else
+      piece.calls.push_back(std::move(call));
+  }
 }
 
 bool Generation::all_ended() const {
@@ -203,7 +261,10 @@ void Generation::fail(const ApiError& error) {
     exchange_->write(event(to_json(error)));
     if (!closed_) exchange_->finish();
   }
-  if (!closed_) close(error.status == 500 ? "failed" : "aborted");
+  if (closed_) return;
+  for (const Choice& choice : record_.choices)
+    if (!choice.finish) ++serving_.metrics.ended_by_abort;
+  close(error.status == 500 ? "failed" : "aborted");
 }
 
 void Generation::client_gone() {

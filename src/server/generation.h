@@ -45,9 +45,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<Request> requests() const;
   void listen(std::vector<SubmitResult> results);
   void begin_stream();
-  void keep_alive();
+  void watch();
+  void look_at_time();
   void pump();
   Piece take(Source& source);
+  void read(const Event& event, Choice& choice, Piece& piece);
   bool all_ended() const;
   void finish();
   void fail(const ApiError& error);
@@ -62,6 +64,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   GenerationRecord record_;
   std::shared_ptr<Waker> waker_;
   std::vector<Source> sources_;
+  std::vector<ChatOutputParser> parsers_;  // [choice], where the answer is more than text
   Clock::time_point start_ = Clock::now();
   std::vector<Clock::time_point> latest_token_;  // [choice]
   Clock::time_point latest_write_ = start_;

@@ -59,11 +59,7 @@ Metrics::Metrics()
       accept_length(kAcceptLength) {}
 
 void Metrics::count_drafts(const GenerationStats& before, const GenerationStats& now) {
-  // A pass that verified no draft says nothing about drafts.
-  const auto drafting = [](const GenerationStats& stats) {
-    return stats.drafted_at.empty() ? 0 : stats.drafted_at[0];
-  };
-  draft_passes += drafting(now) - drafting(before);
+  draft_passes += now.draft_passes() - before.draft_passes();
   drafted += now.drafted - before.drafted;
   accepted += now.accepted - before.accepted;
   const auto count = [](std::array<Counter, kMaxPositions>& counters,

@@ -87,10 +87,9 @@ void render(const RouteContext& context, Exchange& exchange) {
 
 void flush(const RouteContext& context, Exchange& exchange) {
   Serving& serving = *context.serving;
-  if (serving.open.streams() > 0)
+  if (serving.open.streams() > 0 || !serving.engine.flush_cache())
     return exchange.send(to_response(
         api_error(400, "busy", "The cache is not flushed while requests run or wait.")));
-  ++serving.cache_epoch;
   send_json(exchange, {{"success", true}, {"message", "Cache flushed."}});
 }
 

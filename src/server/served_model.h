@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "foresail/request.h"
+#include "grammar/grammar_cache.h"
+#include "text/chat_syntax.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -20,6 +22,7 @@ struct ApiLimits {
   size_t max_stop_bytes = 1024;
   size_t max_stop_tokens = 64;
   int max_logprobs = 20;
+  size_t max_tools = 128;
   int max_json_depth = 128;
 };
 
@@ -28,6 +31,9 @@ struct ServedModel {
   bool lax_names = false;                       // any name is this model
   const Tokenizer* tokenizer = nullptr;         // null: requests come and go as token ids
   std::unique_ptr<ChatTemplate> chat_template;  // null: no chat
+  ChatSyntax syntax;                            // of its answers
+  bool both_reasoning_fields = false;           // "reasoning" beside "reasoning_content"
+  std::unique_ptr<GrammarCache> grammars = std::make_unique<GrammarCache>();
   int64_t vocab_size = 0;
   int64_t max_total_len = 0;  // tokens: the longest prompt and output together
   SamplingParams defaults;

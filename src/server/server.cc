@@ -55,7 +55,6 @@ class Server::Parts final : public HttpApplication {
   Metrics metrics;
   Router router;
   ServedModel model;
-  std::atomic<int64_t> cache_epoch{0};
   OpenRequests open;
   std::unique_ptr<EngineThread> engine;
   std::unique_ptr<Serving> serving;
@@ -100,13 +99,20 @@ void Server::Parts::load() {
   model.lax_names = options.lax_names;
   model.tokenizer = engine->tokenizer();
   if (model.tokenizer != nullptr) model.chat_template = find_chat_template(wanted.model_path, log);
+  if (model.tokenizer != nullptr) {
+    const auto source =
+        model.chat_template ? model.chat_template->source(true) : Result<std::string>("");
+    model.syntax = ChatSyntax::choose(options.reasoning_parser, options.tool_call_parser,
+                                      source.value_or(""), *model.tokenizer);
+  }
+  model.both_reasoning_fields = options.both_reasoning_fields;
   model.vocab_size = read_model_config(wanted.model_path).vocab_size;
   model.max_total_len = engine->max_total_len();
   if (options.model_sampling_defaults) model.defaults = read_sampling_defaults(wanted.model_path);
   model.limits = options.api;
   model.created = std::time(nullptr);
   serving.reset(new Serving{*engine, model, metrics, log, open, options.ping_interval,
-                            state.draining, cache_epoch});
+                            options.queue_timeout, options.request_timeout, state.draining});
   state.loaded = true;
 }
 

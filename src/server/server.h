@@ -29,6 +29,10 @@ struct ServeOptions {
   std::chrono::milliseconds ping_interval{30'000};
   LogFormat log_format = LogFormat::kText;
   bool vllm_metrics = true;
+  std::string reasoning_parser = "auto", tool_call_parser = "auto";
+  bool both_reasoning_fields = false;
+  std::chrono::milliseconds queue_timeout{60'000};  // 0: none
+  std::chrono::milliseconds request_timeout{0};     // 0: none
 };
 
 class Server {

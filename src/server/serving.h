@@ -48,9 +48,8 @@ struct Serving {
   Log& log;
   OpenRequests& open;
   std::chrono::milliseconds ping_interval;
+  std::chrono::milliseconds queue_timeout, request_timeout;  // 0: none
   std::atomic<bool>& draining;
-  // Part of every request's cache salt: a new number makes all that is cached unreachable.
-  std::atomic<int64_t>& cache_epoch;
 };
 
 }  // namespace foresail

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "grammar/output_guide.h"
 #include "kernels/kernel_set.h"
 #include "runtime/sampling.h"
 
@@ -22,6 +23,7 @@ struct DraftRequest {
   const SamplingParams* sampling = nullptr;  // how the target will draw
   int steps = 0;  // most proposals wanted; the table covers positions below L + steps, with
                   // drafts_from_bonus() one more
+  const OutputGuide* guide = nullptr;  // what the target may draw; null: anything
 };
 
 // New target states of one request: row j is position first_position + j, and the drafter's cache

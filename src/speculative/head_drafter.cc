@@ -26,9 +26,10 @@ HeadDrafter::HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, Pass
   }
 }
 
-void HeadDrafter::HeadRows::begin_request(const DraftRequest& request) {
+void HeadDrafter::HeadRows::begin_request(const DraftRequest& request, const OutputGuide* guide) {
   request_slots.push_back(request.slot);
   sampling.push_back(request.sampling);
+  guides.push_back(guide == nullptr ? OutputGuide() : *guide);
 }
 
 void HeadDrafter::HeadRows::add(const DraftRequest& request, int32_t token, int32_t position,
@@ -65,9 +66,12 @@ void HeadDrafter::run(HeadRows& rows, bool recycled, bool keys_are_slots) {
     proposal.state.assign(row(states).begin(), row(states).end());
     // Entry p pairs token p + 1 with state p and so predicts position p + 2.
     const std::span<const int32_t> token_map = head_->token_map();
-    const int32_t draft_token =
-        coupled_argmax(row(logits), *rows.sampling[i], rows.positions[selected[i]] + 2, token_map);
+    proposal.guide = std::move(rows.guides[i]);
+    proposal.guide.find_allowed(allowed_);
+    const int32_t draft_token = coupled_argmax(
+        row(logits), *rows.sampling[i], rows.positions[selected[i]] + 2, token_map, allowed_);
     proposal.token = token_map.empty() ? draft_token : token_map[draft_token];
+    if (proposal.guide.guides()) proposal.guide.advance(proposal.token);
     if (observer_) observer_(proposal, row(logits));
   }
 }
@@ -97,7 +101,7 @@ void HeadDrafter::extend(std::span<const ExtendRows> items, const MatrixView& st
   for (const ExtendRows& item : items) {
     if (keep_waiting(item, states)) continue;
     WaitingRows& taken = waiting_[item.request.slot];
-    rows.begin_request(item.request);
+    rows.begin_request(item.request, item.request.guide);
     const auto row_count = static_cast<int32_t>(taken.tokens.size());
     for (int32_t j = 0; j < row_count; ++j)
       rows.add(item.request, taken.tokens[j], taken.first_position + j,
@@ -134,7 +138,7 @@ void HeadDrafter::draft(std::span<const DraftRequest> requests,
     for (size_t i = 0; i < requests.size(); ++i) {
       if (step >= pass_counts[i]) continue;
       const Proposal& proposal = proposals_[requests[i].slot];
-      rows.begin_request(requests[i]);
+      rows.begin_request(requests[i], &proposal.guide);
       rows.sequences.push_back(loop.step_rows(i, step, static_cast<int32_t>(going.size())));
       rows.add(requests[i], proposal.token, rows.sequences.back().kv_end - 1, proposal.state.data(),
                static_cast<int64_t>(proposal.state.size()), planner_.config().page_size);

@@ -32,6 +32,7 @@ class HeadDrafter : public Drafter {
   struct Proposal {
     std::vector<float> state;
     int32_t token = 0;  // target id
+    OutputGuide guide;  // after it
   };
   // Called with every proposal and its logits as it is made, for `eval drafts` and tests.
   using Observer = std::function<void(const Proposal&, std::span<const float> logits)>;
@@ -45,8 +46,9 @@ class HeadDrafter : public Drafter {
     std::vector<int32_t> tokens, positions, slots;  // of each row
     std::vector<float> states;
     std::vector<const SamplingParams*> sampling;
+    std::vector<OutputGuide> guides;  // before the proposal
 
-    void begin_request(const DraftRequest& request);
+    void begin_request(const DraftRequest& request, const OutputGuide* guide);
     void add(const DraftRequest& request, int32_t token, int32_t position, const float* state,
              int64_t state_dim, int page_size);
   };
@@ -68,7 +70,8 @@ class HeadDrafter : public Drafter {
   std::vector<LatentCache> caches_, slot_caches_;
   std::vector<Proposal> proposals_;   // [slot]
   std::vector<WaitingRows> waiting_;  // [slot]
-  Buffer states_, logits_;  // copies of the head's outputs where the host cannot read them
+  Buffer states_, logits_;         // copies of the head's outputs where the host cannot read them
+  std::vector<uint64_t> allowed_;  // of the proposal being made
   Observer observer_;
 };
 

@@ -76,12 +76,15 @@ int32_t Iteration::draw(RequestState& request, const MatrixView& logits, int64_t
   if (request.top_logprobs) untouched.assign(values.begin(), values.end());
   const auto position = static_cast<int64_t>(request.tokens.size());
   const bool too_short = position < request.blocked_until;
+  request.guide.find_allowed(allowed_);
   int32_t token = sampler_.sample(
       values, request.sampling, request.counts, position,
-      too_short ? std::span<const int32_t>(request.blocked) : std::span<const int32_t>());
+      too_short ? std::span<const int32_t>(request.blocked) : std::span<const int32_t>(), allowed_);
   // A NaN is never the largest, so the chosen logit is one only when there was no other.
   if (std::isnan(values[token])) request.failed = true;
   token = pretended.value_or(token);
+  // What is drawn is allowed, unless nothing was.
+  if (request.guide.guides() && !request.guide.advance(token)) request.failed = true;
   if (request.top_logprobs)
     request.logprobs.push_back(LogprobRow(untouched, *request.top_logprobs).of(untouched[token]));
   request.counts.add_output(token);
@@ -124,11 +127,11 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks) {
   for (size_t i = 0; i < chunks.size(); ++i) {
     const PrefillRows& chunk = chunks[i];
     const std::span<const int32_t> tokens = chunk.request->tokens;
-    extend.push_back(
-        {{chunk.request->slot, chunk.request->page_table, tokens, &chunk.request->sampling},
-         chunk.begin,
-         tokens.subspan(chunk.begin + 1, chunk.end - chunk.begin),
-         rows.row_begin[i]});
+    extend.push_back({{chunk.request->slot, chunk.request->page_table, tokens,
+                       &chunk.request->sampling, 0, &chunk.request->guide},
+                      chunk.begin,
+                      tokens.subspan(chunk.begin + 1, chunk.end - chunk.begin),
+                      rows.row_begin[i]});
   }
   drafter_->extend(extend, target_states());
 }
@@ -186,15 +189,24 @@ std::vector<IterationResult> Iteration::decode(std::span<RequestState* const> re
     const auto accept_len = static_cast<int64_t>(results[i].new_tokens.size());
     const std::span<const int32_t> tokens = request.tokens;
     const int32_t first_position = static_cast<int32_t>(tokens.size() - accept_len) - 1;
-    extend.push_back({{request.slot, request.page_table, tokens, &request.sampling},
-                      first_position,
-                      tokens.subspan(first_position + 1, accept_len),
-                      rows.row_begin[i],
-                      request.draft_steps == 0});
+    extend.push_back(
+        {{request.slot, request.page_table, tokens, &request.sampling, 0, &request.guide},
+         first_position,
+         tokens.subspan(first_position + 1, accept_len),
+         rows.row_begin[i],
+         request.draft_steps == 0});
   }
   drafter_->extend(extend, target_states());
   draft(requests);
   return results;
+}
+
+// A draft that the grammar does not allow would be verified in vain, and all that follow it.
+void Iteration::keep_allowed(OutputGuide guide, std::vector<int32_t>& drafts) {
+  if (!guide.guides()) return;
+  size_t kept = 0;
+  while (kept < drafts.size() && guide.guides() && guide.advance(drafts[kept])) ++kept;
+  drafts.resize(kept);
 }
 
 void Iteration::draft(std::span<RequestState* const> requests) {
@@ -204,9 +216,12 @@ void Iteration::draft(std::span<RequestState* const> requests) {
   std::vector<std::vector<int32_t>> drafts(requests.size());
   for (RequestState* request : requests)
     items.push_back({request->slot, request->page_table, request->tokens, &request->sampling,
-                     request->draft_steps});
+                     request->draft_steps, &request->guide});
   drafter_->draft(items, drafts);
-  for (size_t i = 0; i < requests.size(); ++i) requests[i]->drafts = std::move(drafts[i]);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i]->drafts = std::move(drafts[i]);
+    keep_allowed(requests[i]->guide, requests[i]->drafts);
+  }
 }
 
 }  // namespace foresail

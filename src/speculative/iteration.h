@@ -18,6 +18,7 @@
 
 #include "attention/pass_planner.h"
 #include "foresail/output.h"
+#include "grammar/output_guide.h"
 #include "model/mla_model.h"
 #include "runtime/latent_store.h"
 #include "runtime/sampling.h"
@@ -35,11 +36,12 @@ struct RequestState {
   TokenCounts counts;
   std::vector<int32_t> blocked;     // ids that must not be drawn yet (minimum length)
   int64_t blocked_until = 0;        // positions below this one
+  OutputGuide guide;                // what may follow tokens.back()
   std::vector<int32_t> drafts;      // proposals for the positions after tokens.back()
   int draft_steps = 0;              // proposals wanted for the next iteration; 0: none
   std::optional<int> top_logprobs;  // set: log probabilities are kept, and of so many best tokens
   std::vector<TokenLogprobs> logprobs;  // of the tokens that the latest pass appended
-  bool failed = false;  // a row of logits held no number; what followed is worthless
+  bool failed = false;  // a row of logits held nothing to draw; what followed is worthless
 };
 
 struct PrefillRows {
@@ -78,6 +80,7 @@ class Iteration {
 
  private:
   struct Rows;
+  static void keep_allowed(OutputGuide guide, std::vector<int32_t>& drafts);
   void prefill_pass(std::span<const PrefillRows> chunks);
   // f32 [logit_rows, V] in host memory.
   MatrixView run_target(PassKind kind, Rows& rows, std::span<const int32_t> logit_rows);
@@ -99,6 +102,7 @@ class Iteration {
   MatrixView captured_;               // of the latest target pass, in the memory of the kernels
   Buffer states_;                     // its storage
   Buffer host_states_, host_logits_;  // copies where the host cannot read the originals
+  std::vector<uint64_t> allowed_;     // of the row being drawn
 };
 
 }  // namespace foresail

@@ -61,12 +61,15 @@ void StandaloneDrafter::draft(std::span<const DraftRequest> requests,
   const int page_size = planner_.config().page_size;
   std::vector<PassRows> rows_of_loop;
   std::vector<int> pass_counts;
+  std::vector<OutputGuide> guides;
+  std::vector<uint64_t> allowed;
   int most_passes = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     drafts[i].clear();
     const auto kv_len = static_cast<int32_t>(requests[i].tokens.size()) - 1;
     rows_of_loop.push_back({requests[i].page_table, {1, kv_len + 1}});
     pass_counts.push_back(requests[i].steps);
+    guides.push_back(requests[i].guide == nullptr ? OutputGuide() : *requests[i].guide);
     most_passes = std::max(most_passes, requests[i].steps);
   }
   if (most_passes == 0) return;
@@ -90,9 +93,13 @@ void StandaloneDrafter::draft(std::span<const DraftRequest> requests,
     const MatrixView all = on_host(model_->kernels().memory(), output.logits, logits_);
     for (size_t row = 0; row < going.size(); ++row) {
       const MatrixView logits = row_range(all, static_cast<int64_t>(row), 1);
-      drafts[going[row]].push_back(
+      OutputGuide& guide = guides[going[row]];
+      guide.find_allowed(allowed);
+      const int32_t token =
           coupled_argmax({static_cast<float*>(logits.data), static_cast<size_t>(logits.cols)},
-                         *requests[going[row]].sampling, rows.positions[row] + 1, {}));
+                         *requests[going[row]].sampling, rows.positions[row] + 1, {}, allowed);
+      if (guide.guides()) guide.advance(token);
+      drafts[going[row]].push_back(token);
     }
   }
 }

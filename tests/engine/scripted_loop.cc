@@ -98,7 +98,7 @@ void ScriptedLoop::use_drafter(std::unique_ptr<Drafter> drafter) {
 }
 
 EngineLoop& ScriptedLoop::loop() {
-  if (loop_ == nullptr) loop_ = std::make_unique<EngineLoop>(model_, nullptr, options_);
+  if (loop_ == nullptr) loop_ = std::make_unique<EngineLoop>(model_, tokenizer_, options_);
   return *loop_;
 }
 

@@ -35,6 +35,9 @@ class ScriptedLoop {
   void use_drafter(std::unique_ptr<Drafter> drafter);
   const std::vector<DigestHead::Pass>& draft_passes() const { return *passes_; }
 
+  // Of the loops made from now on, which otherwise have none.
+  void use_tokenizer(const Tokenizer& tokenizer) { tokenizer_ = &tokenizer; }
+
   // With the drafter and the options as they are now.
   EngineLoop& loop();
   // A loop with an empty cache, from changed options (of EngineOptions' own fields, and steps).
@@ -43,6 +46,7 @@ class ScriptedLoop {
 
  private:
   EngineOptions options_;
+  const Tokenizer* tokenizer_ = nullptr;
   std::shared_ptr<KnownContexts> contexts_ = std::make_shared<KnownContexts>();
   std::unique_ptr<KernelSet> draft_kernels_;
   LoadedModel model_;

@@ -90,7 +90,7 @@ class CommitRun : public testing::Test {
  protected:
   // Commits the run as one step would; true for every token that came from a draft.
   std::vector<Event> commit(const Request& request, std::span<const int32_t> run) {
-    Commit commit(request, end_ids_, tokenizer_.get());
+    Commit commit(request, end_ids_, tokenizer_.get(), {});
     std::vector<Event> events;
     for (const int32_t token : run) {
       events.push_back(commit(token, true, stats_));

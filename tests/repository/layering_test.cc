@@ -10,11 +10,12 @@
 namespace {
 
 const std::vector<std::string> kOrder = {
-    "base",      "tensor",  "kernels",     "checkpoint", "model",  "cache", "attention",
-    "scheduler", "runtime", "speculative", "text",       "engine", "server"};
+    "base",      "grammar",   "tensor",  "kernels",     "checkpoint", "model",  "cache",
+    "attention", "scheduler", "runtime", "speculative", "text",       "engine", "server"};
 // Stricter than the order: what these folders may include at all, besides themselves.
 const std::vector<std::pair<std::string, std::vector<std::string>>> kOnly = {
     {"text", {"base"}},
+    {"grammar", {"base"}},
     {"scheduler", {"base", "cache"}},
     {"kernels", {"base", "tensor"}},
     {"checkpoint", {"base", "tensor"}},

@@ -220,8 +220,7 @@ TEST_F(Completions, Row35And36WhatIsNotServedIsNamed) {
   expect_refused(complete({{"suffix", "x"}}), "suffix", "not supported");
   expect_refused(complete({{"best_of", 1}, {"n", 2}}), "best_of", "2");
   EXPECT_EQ(complete({{"best_of", 2}, {"n", 2}}).status, 200);
-  for (const char* field : {"prompt_logprobs", "response_format", "guided_json", "regex",
-                            "structured_outputs", "allowed_token_ids"})
+  for (const char* field : {"prompt_logprobs", "guided_grammar", "ebnf", "allowed_token_ids"})
     expect_refused(complete({{field, {{"x", 1}}}}), field, "not supported");
   expect_refused(complete({{"logprobs", 1}, {"echo", true}}), "echo", "prompt");
   EXPECT_EQ(complete({{"suffix", nullptr}, {"logprobs", nullptr}}).status, 200);

@@ -10,8 +10,10 @@ import sys
 import time
 import unittest
 import urllib.request
+from typing import Annotated, Literal
 
 import openai
+import pydantic
 
 FORESAIL, MODEL = sys.argv[1:3]
 PROMPT = "Once upon a time"
@@ -126,6 +128,30 @@ class OpenAiClient(unittest.TestCase):
         self.assertEqual(len(logprobs.tokens), len(logprobs.token_logprobs))
         self.assertEqual(logprobs.top_logprobs[0][logprobs.tokens[0]], logprobs.token_logprobs[0])
 
+    def test_structured_output(self):
+        schema = {"type": "object", "additionalProperties": False, "required": ["name", "age"],
+                  "properties": {"name": {"type": "string", "maxLength": 12},
+                                 "age": {"type": "integer", "minimum": 0, "maximum": 99}}}
+        answer = self.chat(max_tokens=100, response_format={
+            "type": "json_schema",
+            "json_schema": {"name": "person", "strict": True, "schema": schema}})
+        person = json.loads(answer.choices[0].message.content)
+        self.assertEqual(list(person), ["name", "age"])
+        self.assertIn(person["age"], range(100))
+        self.assertEqual(answer.choices[0].finish_reason, "stop")
+        text = self.complete(max_tokens=60, extra_body={"regex": "[a-z]{3,6}!"}).choices[0].text
+        self.assertRegex(text, "^[a-z]{3,6}!$")
+
+    def test_the_clients_own_parse_helper(self):
+        class Place(pydantic.BaseModel):
+            city: Literal["Oslo", "Rome"]
+            visits: Annotated[int, pydantic.Field(ge=0, le=9)]
+
+        answer = self.client.chat.completions.parse(
+            model="tales", temperature=0, max_tokens=100, response_format=Place,
+            messages=[{"role": "user", "content": "Where to?"}])
+        self.assertIn(answer.choices[0].message.parsed.city, ("Oslo", "Rome"))
+
     def test_extra_fields(self):
         answer = self.complete(extra_body={"return_meta_info": True, "ignore_eos": True})
         self.assertGreaterEqual(answer.choices[0].meta_info["spec_accept_length"], 1.0)
@@ -142,7 +168,8 @@ class OpenAiClient(unittest.TestCase):
         with self.assertRaises(openai.NotFoundError):
             self.complete(model="other")
         with self.assertRaises(openai.BadRequestError) as caught:
-            self.chat(response_format={"type": "json_object"})
+            self.chat(response_format={"type": "json_schema",
+                                       "json_schema": {"name": "x", "schema": {"not": {}}}})
         self.assertEqual(caught.exception.param, "response_format")
 
     def test_leaving_a_stream_frees_its_pages(self):
@@ -197,6 +224,37 @@ class OtherServers(unittest.TestCase):
                 self.assertIn("shutting down", str(error))
             self.assertEqual(server.process.wait(60), 0)
             server.process.stdout.close()
+
+    def test_tools(self):
+        server = Server("--tool-call-parser", "kimi_k2")
+        client = server.client()
+        tools = [{"type": "function", "function": {
+            "name": "get_weather", "parameters": {
+                "type": "object", "required": ["city"], "additionalProperties": False,
+                "properties": {"city": {"enum": ["Oslo", "Rome"]}}}}}]
+        fields = {"model": "tales", "temperature": 0, "max_tokens": 300, "tools": tools,
+                  "messages": [{"role": "user", "content": "The weather?"}],
+                  "tool_choice": "required", "parallel_tool_calls": False}
+        answer = client.chat.completions.create(**fields).choices[0]
+        call = answer.message.tool_calls[0]
+        self.assertEqual(answer.finish_reason, "tool_calls")
+        self.assertIsNone(answer.message.content)
+        self.assertEqual((call.id, call.function.name), ("functions.get_weather:0", "get_weather"))
+        self.assertIn(json.loads(call.function.arguments)["city"], ("Oslo", "Rome"))
+        with client.chat.completions.stream(**fields) as stream:
+            for _ in stream:
+                pass
+            streamed = stream.get_final_completion().choices[0]
+        self.assertEqual(streamed.message.tool_calls[0].function.arguments,
+                         call.function.arguments)
+        self.assertEqual(streamed.finish_reason, "tool_calls")
+        # The answer goes back with the tool's result, and the next call counts on.
+        fields["messages"] += [
+            {"role": "assistant", "content": "", "tool_calls": [call.model_dump()]},
+            {"role": "tool", "tool_call_id": call.id, "content": "Rain"}]
+        again = client.chat.completions.create(**fields).choices[0].message.tool_calls[0]
+        self.assertEqual(again.id, "functions.get_weather:1")
+        self.assertEqual(server.stop(), 0)
 
     def test_keys(self):
         server = Server("--api-key", "alpha")

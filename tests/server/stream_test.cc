@@ -161,14 +161,16 @@ TEST_F(EventStream, Row78And80SpeculationIsCounted) {
   // The first token comes from the prompt; the cut at max_tokens may drop what was accepted.
   EXPECT_LE(48, 1 + passes + accepted) << meta;
   EXPECT_GE(48 + 3, 1 + passes + accepted) << meta;
-  EXPECT_NEAR(meta["spec_accept_length"].get<double>(),
-              1.0 + static_cast<double>(accepted) / static_cast<double>(passes), 1e-9);
   int64_t histogram_passes = 0, histogram_accepted = 0;
   for (size_t k = 0; k < meta["spec_accept_histogram"].size(); ++k) {
     histogram_passes += meta["spec_accept_histogram"][k].get<int64_t>();
     histogram_accepted += static_cast<int64_t>(k) * meta["spec_accept_histogram"][k].get<int64_t>();
   }
-  EXPECT_EQ(histogram_passes, passes);
+  // Passes at depth 0 verify no draft, and acceptance is none of theirs.
+  EXPECT_GT(histogram_passes, 0);
+  EXPECT_LE(histogram_passes, passes);
+  EXPECT_NEAR(meta["spec_accept_length"].get<double>(),
+              1.0 + static_cast<double>(accepted) / static_cast<double>(histogram_passes), 1e-9);
   EXPECT_EQ(histogram_accepted, accepted);
   const double after = metric(port(), "vllm:spec_decode_num_accepted_tokens_total");
   EXPECT_EQ(after - std::max(before, 0.0), static_cast<double>(accepted));

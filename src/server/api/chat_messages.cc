@@ -57,6 +57,9 @@ OrderedJson read_message(const OrderedJson& given, const std::string& where) {
     throw Fault{where + ".role", fmt::format("must be one of {}, not \"{}\"",
                                              fmt::join(kRoles, ", "), role.substr(0, 60))};
   if (role == "developer") message["role"] = "system";
+  // The other name of it.
+  if (message.contains("reasoning") && !message.contains("reasoning_content"))
+    message["reasoning_content"] = message["reasoning"];
   const bool calls_tools = message.contains("tool_calls") && !message["tool_calls"].is_null();
   if (calls_tools) check_tool_calls(message["tool_calls"], where + ".tool_calls");
   if (!calls_tools && message.contains("tool_calls")) message.erase("tool_calls");

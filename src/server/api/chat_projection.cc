@@ -14,7 +14,10 @@ constexpr std::string_view kChunk = "chat.completion.chunk";
 class ChatProjection final : public Projection {
  public:
   ChatProjection(const GenerationSpec& spec, const ServedModel& model)
-      : options_(spec), tokenizer_(model.tokenizer) {}
+      : options_(spec),
+        tokenizer_(model.tokenizer),
+        tells_reasoning_(spec.syntax.reasoning != nullptr && spec.include_reasoning),
+        both_fields_(model.both_reasoning_fields) {}
 
   std::string whole(const GenerationRecord& record) const override {
     std::string choices;
@@ -23,11 +26,17 @@ class ChatProjection final : public Projection {
       fmt::format_to(
           std::back_inserter(choices),
           "{{\"index\":{},\"message\":{{\"role\":\"assistant\",\"content\":", choice.index);
-      append_json_string(choices, choice.text);
-      choices += ",\"refusal\":null},\"logprobs\":";
+      if (choice.text.empty() && !choice.calls.empty())
+        choices += "null";
+      else
+        append_json_string(choices, choice.text);
+      choices += ",\"refusal\":null";
+      if (tells_reasoning_) choices += "," + reasoning_json(choice.reasoning);
+      if (!choice.calls.empty()) choices += "," + calls_json(choice.calls, false);
+      choices += "},\"logprobs\":";
       append_chat_logprobs(choices, tokenizer_, choice.ids, choice.logprobs);
       fmt::format_to(std::back_inserter(choices), ",\"finish_reason\":{}",
-                     finish_json(choice.finish));
+                     finish_of(choice, choice.finish));
       append_matched_stop(choices, choice);
       append_extras(choices, record, choice, choice.ids, options_);
       choices += '}';
@@ -44,13 +53,19 @@ class ChatProjection final : public Projection {
 
   std::string piece(const GenerationRecord& record, const Piece& piece) const override {
     const Choice& choice = record.choices[piece.choice];
-    std::string out;
-    if (!piece.text.empty() || !piece.logprobs.empty() ||
-        (options_.return_token_ids && !piece.ids.empty())) {
-      std::string delta = "\"content\":";
-      append_json_string(delta, piece.text);
-      out = chunk(record, choice, delta, piece.ids, piece.logprobs, {});
+    std::vector<std::string> deltas;
+    if (!piece.reasoning.empty()) deltas.push_back(reasoning_json(piece.reasoning));
+    const bool tells_tokens =
+        !piece.logprobs.empty() || (options_.return_token_ids && !piece.ids.empty());
+    if (!piece.text.empty() || (deltas.empty() && piece.calls.empty() && tells_tokens)) {
+      deltas.emplace_back("\"content\":");
+      append_json_string(deltas.back(), piece.text);
     }
+    for (const ToolCallDelta& call : piece.calls) deltas.push_back(calls_json({&call, 1}, true));
+    std::string out;
+    for (size_t i = 0; i < deltas.size(); ++i)  // the tokens go with the first
+      out += i == 0 ? chunk(record, choice, deltas[i], piece.ids, piece.logprobs, {})
+                    : chunk(record, choice, deltas[i], {}, {}, {});
     if (piece.finish) out += chunk(record, choice, "", {}, {}, piece.finish);
     return out;
   }
@@ -60,13 +75,54 @@ class ChatProjection final : public Projection {
   }
 
  private:
+  // A fact of the whole message: an answer with calls ends for them.
+  static std::string_view finish_of(const Choice& choice,
+                                    const std::optional<FinishReason>& finish) {
+    const std::string_view reason = finish_json(finish);
+    return reason == "\"stop\"" && !choice.calls.empty() ? "\"tool_calls\"" : reason;
+  }
+
+  std::string reasoning_json(std::string_view text) const {
+    std::string out = "\"reasoning_content\":";
+    append_json_string(out, text);
+    if (!both_fields_) return out;
+    out += ",\"reasoning\":";
+    append_json_string(out, text);
+    return out;
+  }
+
+  // In a stream every call has its index, and what has been told already is left out.
+  static std::string calls_json(std::span<const ToolCallDelta> calls, bool is_delta) {
+    std::string out = "\"tool_calls\":[";
+    for (const ToolCallDelta& call : calls) {
+      if (out.back() != '[') out += ',';
+      out += '{';
+      if (is_delta) out += fmt::format("\"index\":{},", call.index);
+      if (!call.id.empty()) {
+        out += "\"id\":";
+        append_json_string(out, call.id);
+        out += ",\"type\":\"function\",";
+      }
+      out += "\"function\":{";
+      if (!call.id.empty()) {
+        out += "\"name\":";
+        append_json_string(out, call.name);
+        out += ',';
+      }
+      out += "\"arguments\":";
+      append_json_string(out, call.arguments);
+      out += "}}";
+    }
+    return out + "]";
+  }
+
   std::string chunk(const GenerationRecord& record, const Choice& choice, std::string_view delta,
                     std::span<const int32_t> ids, std::span<const TokenLogprobs> logprobs,
                     const std::optional<FinishReason>& finish) const {
     std::string out =
         fmt::format("{{\"index\":{},\"delta\":{{{}}},\"logprobs\":", choice.index, delta);
     append_chat_logprobs(out, tokenizer_, ids, logprobs);
-    fmt::format_to(std::back_inserter(out), ",\"finish_reason\":{}", finish_json(finish));
+    fmt::format_to(std::back_inserter(out), ",\"finish_reason\":{}", finish_of(choice, finish));
     if (finish) {
       append_matched_stop(out, choice);
       append_extras(out, record, choice, ids, options_);
@@ -81,6 +137,8 @@ class ChatProjection final : public Projection {
 
   OpenAiOptions options_;
   const Tokenizer* tokenizer_;
+  bool tells_reasoning_;
+  bool both_fields_;
 };
 
 }  // namespace

@@ -5,47 +5,24 @@
 
 #include "server/api/chat_messages.h"
 #include "server/api/common_fields.h"
+#include "server/api/output_fields.h"
 #include "text/chat_prompt.h"
 
 namespace foresail {
 namespace {
 
-constexpr std::array<std::string_view, 17> kUnsupported = {"prompt_logprobs",
+constexpr std::array<std::string_view, 12> kUnsupported = {"prompt_logprobs",
                                                            "functions",
                                                            "function_call",
-                                                           "guided_json",
-                                                           "guided_regex",
-                                                           "guided_choice",
                                                            "guided_grammar",
-                                                           "regex",
                                                            "ebnf",
-                                                           "json_schema",
-                                                           "structured_outputs",
+                                                           "structural_tag",
                                                            "stop_regex",
                                                            "use_beam_search",
                                                            "audio",
                                                            "web_search_options",
                                                            "allowed_token_ids",
                                                            "logits_processors"};
-
-void refuse_what_changes_the_answer(JsonObject& fields) {
-  refuse_unsupported(fields, kUnsupported);
-  if (fields.has("chat_template"))
-    fields.refuse("chat_template", "is refused: templates come with the model, not with a request");
-  if (const OrderedJson* format = fields.find("response_format");
-      format != nullptr &&
-      !(format->is_object() && format->contains("type") && (*format)["type"] == "text"))
-    fields.refuse("response_format", "is not supported by this server, other than type \"text\"");
-  const OrderedJson* choice = fields.find("tool_choice");
-  const bool no_tools = choice != nullptr && *choice == "none";
-  if (choice != nullptr && !no_tools && *choice != "auto")
-    fields.refuse("tool_choice", "is not supported by this server, other than \"none\"");
-  const OrderedJson* tools = fields.find("tools");
-  if (tools != nullptr && asks_for_something(*tools) && !no_tools)
-    fields.refuse("tools",
-                  "is not supported by this server: leave it out or set tool_choice "
-                  "\"none\"");
-}
 
 void read_template_variables(JsonObject& fields, RenderInput& input) {
   std::string effort;
@@ -76,13 +53,22 @@ bool cut_after_last_message(std::vector<TemplatePiece>& pieces, const std::strin
   return false;
 }
 
+ReasoningStart reasoning_start(const RenderedChat& chat, const ChatSyntax& syntax) {
+  if (syntax.reasoning == nullptr || chat.closes_reasoning) return ReasoningStart::kNone;
+  return chat.opens_reasoning || syntax.reasoning->always_reasons ? ReasoningStart::kUnderWay
+                                                                  : ReasoningStart::kPossible;
+}
+
 }  // namespace
 
 ApiResult<RenderedChat> render_chat(const OrderedJson& body, const ServedModel& model) {
   if (auto error = check_object(body)) return tl::unexpected(*error);
   JsonObject fields(body);
   RenderInput input;
+  RenderedChat chat;
   read_messages(fields, input.messages);
+  chat.tools = read_tools(fields, model, input.messages);
+  if (chat.tools.may_call()) input.tools = chat.tools.listed;
   read_template_variables(fields, input);
   bool continues = false;
   input.add_generation_prompt = true;
@@ -108,8 +94,13 @@ ApiResult<RenderedChat> render_chat(const OrderedJson& body, const ServedModel& 
           {"'continue_final_message' needs a last message with text that the template shows",
            "continue_final_message"}));
   }
-  RenderedChat chat;
   for (const TemplatePiece& piece : *pieces) chat.text += piece.text;
+  if (!continues && !pieces->empty() && pieces->back().from_template) {
+    const std::string& last = pieces->back().text;
+    const size_t begin = last.rfind("<think>"), end = last.rfind("</think>");
+    chat.closes_reasoning = end != last.npos && (begin == last.npos || begin < end);
+    chat.opens_reasoning = begin != last.npos && !chat.closes_reasoning;
+  }
   chat.ids = encode_chat(*pieces, *model.tokenizer);
   return chat;
 }
@@ -122,7 +113,9 @@ ApiResult<GenerationSpec> parse_chat(const OrderedJson& body, const ServedModel&
   read_sampling(fields, model, 2, spec);
   read_stops(fields, model, spec);
   read_openai_options(fields, model, spec);
-  refuse_what_changes_the_answer(fields);
+  refuse_unsupported(fields, kUnsupported);
+  if (fields.has("chat_template"))
+    fields.refuse("chat_template", "is refused: templates come with the model, not with a request");
   bool logprobs = false;
   int top_logprobs = 0;
   fields.boolean("logprobs", logprobs);
@@ -132,9 +125,24 @@ ApiResult<GenerationSpec> parse_chat(const OrderedJson& body, const ServedModel&
   int64_t max_tokens = 0;  // 0: the room left
   fields.integer("max_tokens", 1, INT32_MAX, max_tokens);
   fields.integer("max_completion_tokens", 1, INT32_MAX, max_tokens);
+  const OutputForm form = read_output_form(fields);
+  bool separates = true;
+  fields.boolean("separate_reasoning", separates);
+  fields.boolean("stream_reasoning", spec.parsing.streams_reasoning);
+  fields.boolean("include_reasoning", spec.include_reasoning);
   if (fields.fault()) return tl::unexpected(api_error(*fields.fault()));
   ApiResult<RenderedChat> chat = render_chat(body, model);
   if (!chat) return tl::unexpected(chat.error());
+  const bool may_call = chat->tools.may_call();
+  const ReasoningStart reasoning = reasoning_start(*chat, model.syntax);
+  compile_output(fields, form, {reasoning, may_call ? &chat->tools : nullptr}, model,
+                 spec.options.grammar);
+  if (fields.fault()) return tl::unexpected(api_error(*fields.fault()));
+  spec.syntax = model.syntax.only(separates, may_call);
+  spec.parsing.starts_in_reasoning =
+      spec.syntax.reasoning != nullptr && reasoning == ReasoningStart::kUnderWay;
+  for (const auto& id : spec.syntax.ids)
+    if (id) spec.options.marker_ids.push_back(*id);
   spec.prompts.push_back(std::move(chat->ids));
   const auto asked = max_tokens == 0 ? std::nullopt : std::optional(max_tokens);
   if (auto error = fit_context(spec, asked, model, "messages")) return tl::unexpected(*error);

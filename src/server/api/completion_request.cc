@@ -2,26 +2,16 @@
 #include <array>
 
 #include "server/api/common_fields.h"
+#include "server/api/output_fields.h"
 
 namespace foresail {
 namespace {
 
 constexpr int64_t kDefaultMaxTokens = 16;
-constexpr std::array<std::string_view, 15> kUnsupported = {"suffix",
-                                                           "prompt_logprobs",
-                                                           "response_format",
-                                                           "guided_json",
-                                                           "guided_regex",
-                                                           "guided_choice",
-                                                           "guided_grammar",
-                                                           "regex",
-                                                           "ebnf",
-                                                           "json_schema",
-                                                           "structured_outputs",
-                                                           "stop_regex",
-                                                           "use_beam_search",
-                                                           "logits_processors",
-                                                           "allowed_token_ids"};
+constexpr std::array<std::string_view, 9> kUnsupported = {
+    "suffix",           "prompt_logprobs", "guided_grammar",  "ebnf",
+    "structural_tag",   "stop_regex",      "use_beam_search", "logits_processors",
+    "allowed_token_ids"};
 
 }  // namespace
 
@@ -46,6 +36,7 @@ ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const Served
     fields.refuse("echo", "with 'logprobs' needs those of the prompt, which this server lacks");
   int64_t max_tokens = kDefaultMaxTokens;
   fields.integer("max_tokens", echo ? 0 : 1, INT32_MAX, max_tokens);
+  compile_output(fields, read_output_form(fields), {}, model, spec.options.grammar);
   PromptList prompts;
   read_prompts(fields, "prompt", model, prompts);
   if (fields.fault()) return tl::unexpected(api_error(*fields.fault()));

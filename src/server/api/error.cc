@@ -16,6 +16,7 @@ std::string type_for(int status) {
     case 499:
       return "request_aborted";
     case 500:
+    case 504:
       return "server_error";
     case 501:
       return "not_implemented";

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "server/api/common_fields.h"
+#include "server/api/output_fields.h"
 
 namespace foresail {
 namespace {
@@ -10,8 +11,8 @@ constexpr int64_t kDefaultMaxTokens = 128;
 constexpr std::array<std::string_view, 8> kUnsupported = {
     "return_logprob", "top_logprobs_num",     "token_ids_logprob", "image_data",
     "input_embeds",   "return_hidden_states", "lora_path",         "session_params"};
-constexpr std::array<std::string_view, 5> kUnsupportedSampling = {"json_schema", "regex", "ebnf",
-                                                                  "structural_tag", "stop_regex"};
+constexpr std::array<std::string_view, 3> kUnsupportedSampling = {"ebnf", "structural_tag",
+                                                                  "stop_regex"};
 
 }  // namespace
 
@@ -35,6 +36,7 @@ ApiResult<GenerationSpec> parse_generate(const OrderedJson& body, const ServedMo
   spec.seeded = sampling.has("sampling_seed");
   sampling.integer("sampling_seed", INT64_MIN, INT64_MAX, spec.options.sampling.seed);
   refuse_unsupported(sampling, kUnsupportedSampling);
+  compile_output(sampling, read_output_form(sampling), {}, model, spec.options.grammar);
   if (sampling.fault()) return tl::unexpected(api_error(*sampling.fault()));
 
   refuse_unsupported(fields, kUnsupported);

@@ -8,7 +8,9 @@
 #include "foresail/request.h"
 #include "server/api/error.h"
 #include "server/api/json_object.h"
+#include "server/api/tool_fields.h"
 #include "server/served_model.h"
+#include "text/chat_output_parser.h"
 
 namespace foresail {
 
@@ -30,12 +32,21 @@ struct GenerationSpec {
   bool continuous_usage = false;
   bool return_token_ids = false;
   bool return_meta_info = false;
+  // What is read out of the text of a chat answer; nothing: it is content as it is.
+  ChatSyntax syntax;
+  ChatOutputParser::Options parsing;
+  bool include_reasoning = true;
+
+  bool parses() const { return syntax.tools != nullptr || syntax.reasoning != nullptr; }
 };
 
 // A chat request up to its prompt.
 struct RenderedChat {
   std::string text;
   std::vector<int32_t> ids;
+  ToolRequest tools;
+  // The prompt ends inside of reasoning, or says that there is none.
+  bool opens_reasoning = false, closes_reasoning = false;
 };
 
 ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const ServedModel& model);

@@ -10,6 +10,7 @@ Usage GenerationRecord::usage() const {
     usage.prompt_tokens += static_cast<int64_t>(prompt.size());
   for (size_t i = 0; i < choices.size(); ++i) {
     usage.completion_tokens += static_cast<int64_t>(choices[i].ids.size());
+    usage.reasoning_tokens += choices[i].reasoning_tokens;
     if (i % choices_per_prompt == 0) usage.cached_tokens += choices[i].stats.cached_tokens;
   }
   return usage;
@@ -20,7 +21,7 @@ OrderedJson usage_json(const Usage& usage) {
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.total_tokens()},
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-          {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
+          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 
 OrderedJson meta_info_json(const GenerationRecord& record, const Choice& choice) {
@@ -41,10 +42,10 @@ OrderedJson meta_info_json(const GenerationRecord& record, const Choice& choice)
                       {"ttft", stats.ttft_s},
                       {"queue_time", std::max(0.0, stats.ttft_s - stats.prefill_s)}};
   if (stats.drafted == 0) return meta;
-  // [k]: verify passes that accepted k drafts.
+  // [k]: passes that verified drafts and accepted k of them.
   std::vector<int64_t> histogram(stats.accepted_at.size() + 1);
   for (size_t k = 0; k < histogram.size(); ++k) {
-    const int64_t at_least_k = k == 0 ? stats.verify_passes : stats.accepted_at[k - 1];
+    const int64_t at_least_k = k == 0 ? stats.draft_passes() : stats.accepted_at[k - 1];
     histogram[k] = at_least_k - (k < stats.accepted_at.size() ? stats.accepted_at[k] : 0);
   }
   meta["spec_accept_length"] = stats.accept_length();

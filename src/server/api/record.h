@@ -7,13 +7,17 @@
 #include <vector>
 
 #include "foresail/output.h"
+#include "text/chat_output_parser.h"
 
 namespace foresail {
 
 struct Choice {
   int index = 0;
   size_t prompt = 0;  // which of the request's
-  std::string text;   // with the echo, where one was asked for
+  std::string text;   // with the echo, where one was asked for; of a chat the content
+  std::string reasoning;
+  std::vector<ToolCallDelta> calls;  // [index], whole so far
+  int64_t reasoning_tokens = 0;
   std::vector<int32_t> ids;
   std::vector<TokenLogprobs> logprobs;  // [id], where they were asked for
   std::optional<FinishReason> finish;
@@ -25,6 +29,7 @@ struct Usage {
   int64_t prompt_tokens = 0;  // each prompt once
   int64_t cached_tokens = 0;
   int64_t completion_tokens = 0;
+  int64_t reasoning_tokens = 0;
   int64_t total_tokens() const { return prompt_tokens + completion_tokens; }
 };
 
@@ -43,6 +48,8 @@ struct GenerationRecord {
 struct Piece {
   size_t choice = 0;
   std::string text;
+  std::string reasoning;
+  std::vector<ToolCallDelta> calls;
   std::vector<int32_t> ids;
   std::vector<TokenLogprobs> logprobs;
   std::optional<FinishReason> finish;

@@ -1,0 +1,40 @@
+// The grammars of an engine: compiles what requests ask for, and keeps the matchers of those that
+// were used latest, so that requests with the same grammar share its masks. Costs nothing until the
+// first grammar comes. Owner: the engine loop or a generator. Thread rule: see members.
+#pragma once
+
+#include <mutex>
+#include <optional>
+
+#include "foresail/request.h"
+#include "grammar/grammar_cache.h"
+#include "grammar/output_guide.h"
+#include "text/tokenizer.h"
+
+namespace foresail {
+
+class OutputGrammars {
+ public:
+  // tokenizer may be null: then grammars are refused. Both outlive the object.
+  OutputGrammars(const Tokenizer* tokenizer, std::span<const int64_t> end_ids, int64_t vocab_size)
+      : tokenizer_(tokenizer), end_ids_(end_ids), vocab_size_(vocab_size) {}
+
+  // Sets request.grammar from its output format, or says what is wrong. Any thread.
+  std::optional<InputError> prepare(Request& request) const;
+  // The beginning of a prepared request's output. One thread.
+  OutputGuide guide(const Request& request);
+
+ private:
+  std::shared_ptr<GrammarMatcher> matcher(const GrammarPtr& grammar);
+  std::shared_ptr<const TokenTrie> make_trie() const;
+
+  const Tokenizer* tokenizer_;
+  std::span<const int64_t> end_ids_;
+  int64_t vocab_size_;
+  mutable GrammarCache cache_;
+  mutable std::once_flag trie_made_;
+  mutable std::shared_ptr<const TokenTrie> trie_;
+  std::vector<std::shared_ptr<GrammarMatcher>> matchers_;  // the latest first
+};
+
+}  // namespace foresail

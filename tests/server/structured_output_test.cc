@@ -1,0 +1,266 @@
+// Structured output, tools and reasoning over HTTP. Checklist 47 to 49, 59, 64 to 74; K11/31.
+#include "server/live_server.h"
+#include "unit/grammar/schema_samples.h"
+#include "unit/grammar/schema_validator.h"
+
+namespace foresail {
+namespace {
+
+using StructuredOutput = LiveServer;
+
+OrderedJson json_schema(const OrderedJson& schema) {
+  return {{"type", "json_schema"},
+          {"json_schema", {{"name", "answer"}, {"strict", true}, {"schema", schema}}}};
+}
+
+OrderedJson schema_sample() {
+  return OrderedJson::parse(
+      R"({"type":"object","properties":{"name":{"type":"string","maxLength":12},
+          "age":{"type":"integer","minimum":0,"maximum":120},"kind":{"enum":["cat","dog"]}},
+          "required":["name","age","kind"],"additionalProperties":false})");
+}
+
+std::string content_of(const TestResponse& response) {
+  EXPECT_EQ(response.status, 200) << response.body;
+  return response.json()["choices"][0]["message"]["content"].get<std::string>();
+}
+
+TEST_F(StructuredOutput, ResponseFormat) {
+  const OrderedJson schema = schema_sample();
+  const TestResponse response =
+      chat({{"response_format", json_schema(schema)}, {"max_tokens", 100}});
+  const OrderedJson value = OrderedJson::parse(content_of(response));
+  EXPECT_TRUE(SchemaValidator(schema).valid(value)) << value;
+  EXPECT_EQ(response.json()["choices"][0]["finish_reason"], "stop");
+  // As a stream, and without speculation.
+  std::string streamed;
+  for (const OrderedJson& chunk :
+       chat({{"response_format", json_schema(schema)}, {"max_tokens", 100}, {"stream", true}})
+           .chunks())
+    streamed += chunk["choices"][0]["delta"].value("content", "");
+  EXPECT_EQ(streamed, content_of(response));
+
+  for (const int max_tokens : {4, 300}) {
+    const TestResponse any =
+        chat({{"response_format", {{"type", "json_object"}}}, {"max_tokens", max_tokens}});
+    const bool cut = any.json()["choices"][0]["finish_reason"] == "length";
+    EXPECT_TRUE(cut || OrderedJson::parse(content_of(any)).is_object()) << any.body;
+  }
+  EXPECT_EQ(chat({{"response_format", {{"type", "text"}}}}).status, 200);
+}
+
+TEST_F(StructuredOutput, EveryApiAndSpelling) {
+  const auto expect_match = [&](const OrderedJson& fields, const std::string& regex) {
+    const std::string text = this->text(fields);
+    EXPECT_TRUE(std::regex_match(text, std::regex(regex))) << text;
+  };
+  expect_match({{"regex", "[0-9]{3}-[a-f]{2}"}}, "[0-9]{3}-[a-f]{2}");
+  expect_match({{"guided_regex", "(ab|cd){2}"}}, "(ab|cd){2}");
+  expect_match({{"guided_choice", {"yes", "yes and no"}}}, "yes( and no)?");
+  expect_match({{"structured_outputs", {{"choice", {"red", "green"}}}}}, "red|green");
+  expect_match({{"json_schema", R"({"const":[1,"a"]})"}}, "\\[1,\"a\"\\]");
+  expect_match({{"guided_json", {{"type", "boolean"}}}}, "true|false");
+  expect_match({{"response_format", json_schema({{"type", "null"}})}}, "null");
+  const auto generated = [&](const OrderedJson& sampling) {
+    const TestResponse response =
+        post("/generate", {{"text", "Once"}, {"sampling_params", sampling}});
+    EXPECT_EQ(response.status, 200) << response.body;
+    return response.json();
+  };
+  EXPECT_EQ(generated({{"json_schema", R"({"const":"x"})"}, {"temperature", 0}})["text"], "\"x\"");
+  const OrderedJson answer = generated({{"regex", "a{5}"}, {"temperature", 0}});
+  EXPECT_EQ(answer["text"], "aaaaa");
+  EXPECT_EQ(answer["meta_info"]["finish_reason"]["type"], "stop");
+  // A stop string cuts as ever.
+  EXPECT_EQ(text({{"regex", "a{5}"}, {"stop", "aaa"}}), "");
+  // Sampled, several choices: each keeps to it.
+  const TestResponse several =
+      complete({{"regex", "[a-z]{1,9}\\."}, {"n", 3}, {"temperature", 1}, {"max_tokens", 30}});
+  for (const OrderedJson& choice : several.json()["choices"])
+    EXPECT_TRUE(std::regex_match(choice["text"].get<std::string>(), std::regex("[a-z]{1,9}\\.")));
+}
+
+TEST_F(StructuredOutput, Refused) {
+  const auto refused = [&](const OrderedJson& fields, const char* param, const char* message) {
+    expect_refused(chat(fields), param, message);
+  };
+  refused({{"response_format", json_schema({{"not", OrderedJson::object()}})}}, "response_format",
+          "the keyword \"not\"");
+  refused({{"response_format", {{"type", "xml"}}}}, "response_format", "json_object");
+  refused({{"response_format", {{"type", "json_schema"}}}}, "response_format", "json_schema");
+  refused({{"regex", "foo**"}}, "regex", "quantifier");
+  refused({{"regex", 1}}, "regex", "string");
+  refused({{"regex", "a"}, {"response_format", {{"type", "json_object"}}}}, "regex", "exclude");
+  refused({{"json_schema", "{"}}, "json_schema", "is no JSON");
+  refused({{"guided_choice", OrderedJson::array()}}, "guided_choice", "list");
+  refused({{"ebnf", "root ::= \"a\""}}, "ebnf", "not supported");
+  refused({{"structured_outputs", {{"grammar", "x"}}}}, "structured_outputs", "grammar");
+  refused({{"regex", "a"}, {"min_tokens", 3}}, "min_tokens", "structured output");
+  refused({{"regex", std::string(60'000, '(')}}, "regex", "nested deeper");
+  refused({{"regex", "a{1,1000000}"}}, "regex", "too large");
+  refused({{"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}}}, "tools",
+          "--tool-call-parser");
+  refused({{"tool_choice", "required"}}, "tool_choice", "tools");
+  expect_refused(post("/generate", {{"text", "a"}, {"sampling_params", {{"regex", "("}}}}),
+                 "sampling_params.regex", "')'");
+}
+
+// A server that reads calls and reasoning; the markers are no tokens of this model, so text.
+Server& chat_server() {
+  static Server* const server = [] {
+    ServeOptions options = tales_options();
+    options.tool_call_parser = "deepseek_v3";
+    options.reasoning_parser = "deepseek_r1";
+    options.both_reasoning_fields = true;
+    auto* fresh = new Server(options);
+    fresh->load();
+    return fresh;
+  }();
+  return *server;
+}
+
+const OrderedJson kTools = OrderedJson::parse(R"([
+  {"type":"function","function":{"name":"get_weather","parameters":{"type":"object",
+    "properties":{"city":{"type":"string","maxLength":8},"days":{"type":"integer","minimum":1,
+    "maximum":9}},"required":["city"],"additionalProperties":false}}},
+  {"type":"function","function":{"name":"stop","parameters":{"type":"object","properties":{}}}}])");
+
+OrderedJson tool_fields(const OrderedJson& choice) {
+  return {{"messages", {{{"role", "user"}, {"content", "The weather?"}}}},
+          {"temperature", 0},
+          {"max_tokens", 400},
+          {"tools", kTools},
+          {"tool_choice", choice},
+          {"parallel_tool_calls", false}};
+}
+
+TEST_F(StructuredOutput, ToolCalls) {
+  ServeOptions options = tales_options();
+  options.tool_call_parser = "deepseek_v3";
+  Server server(options);
+  server.load();
+  const auto ask = [&](const OrderedJson& fields) {
+    return TestClient(server.port()).post("/v1/chat/completions", fields);
+  };
+  const OrderedJson named = {{"type", "function"}, {"function", {{"name", "get_weather"}}}};
+  for (const OrderedJson& choice : {OrderedJson("required"), named}) {
+    const TestResponse response = ask(tool_fields(choice));
+    ASSERT_EQ(response.status, 200) << response.body;
+    const OrderedJson answer = response.json()["choices"][0];
+    EXPECT_EQ(answer["finish_reason"], "tool_calls");
+    EXPECT_TRUE(answer["message"]["content"].is_null()) << response.body;
+    ASSERT_EQ(answer["message"]["tool_calls"].size(), 1u);
+    const OrderedJson call = answer["message"]["tool_calls"][0];
+    EXPECT_EQ(call["type"], "function");
+    EXPECT_FALSE(call["id"].get<std::string>().empty());
+    const bool weather = call["function"]["name"] == "get_weather";
+    EXPECT_TRUE(weather || choice == "required");
+    const OrderedJson arguments =
+        OrderedJson::parse(call["function"]["arguments"].get<std::string>());
+    EXPECT_TRUE(SchemaValidator(kTools[weather ? 0 : 1]["function"]["parameters"]).valid(arguments))
+        << arguments;
+
+    OrderedJson fields = tool_fields(choice);
+    fields["stream"] = true;
+    std::string name, joined, finish;
+    int ids = 0;
+    for (const OrderedJson& chunk : ask(fields).chunks()) {
+      const OrderedJson& piece = chunk["choices"][0];
+      if (!piece["finish_reason"].is_null()) finish = piece["finish_reason"];
+      for (const OrderedJson& delta : piece["delta"].value("tool_calls", OrderedJson::array())) {
+        EXPECT_EQ(delta["index"], 0);
+        ids += delta.contains("id") ? 1 : 0;
+        name += delta["function"].value("name", "");
+        joined += delta["function"]["arguments"];
+      }
+    }
+    EXPECT_EQ(ids, 1);
+    EXPECT_EQ(name, call["function"]["name"]);
+    EXPECT_EQ(joined, call["function"]["arguments"]);
+    EXPECT_EQ(finish, "tool_calls");
+  }
+  // Cut inside the arguments.
+  OrderedJson cut = tool_fields("required");
+  cut["max_tokens"] = 60;
+  const OrderedJson answer = ask(cut).json()["choices"][0];
+  if (answer["message"].contains("tool_calls")) {
+    EXPECT_EQ(answer["finish_reason"], "length") << answer;
+  }
+  // Free to call or not; this model does not.
+  for (const char* choice : {"auto", "none"}) {
+    const OrderedJson free = ask(tool_fields(choice)).json()["choices"][0];
+    EXPECT_NE(free["finish_reason"], "tool_calls");
+    EXPECT_FALSE(free["message"].contains("tool_calls"));
+  }
+  OrderedJson unknown = tool_fields({{"function", {{"name", "other"}}}});
+  expect_refused(ask(unknown), "tool_choice", "other");
+  OrderedJson twice = tool_fields("auto");
+  twice["tools"].push_back(kTools[0]);
+  expect_refused(ask(twice), "tools", "name of another");
+  OrderedJson bad = tool_fields("required");
+  bad["tools"][0]["function"]["parameters"]["patternProperties"] = {{"a", true}};
+  expect_refused(ask(bad), "tools", "patternProperties");
+}
+
+TEST_F(StructuredOutput, Reasoning) {
+  const auto ask = [&](OrderedJson fields) {
+    fields["messages"] = {{{"role", "user"}, {"content", "Think"}}};
+    fields["temperature"] = 0;
+    fields["max_tokens"] = 12;
+    return TestClient(chat_server().port()).post("/v1/chat/completions", fields);
+  };
+  const OrderedJson answer = ask(OrderedJson::object()).json();
+  const OrderedJson message = answer["choices"][0]["message"];
+  EXPECT_FALSE(message["reasoning_content"].get<std::string>().empty()) << answer;
+  EXPECT_EQ(message["reasoning"], message["reasoning_content"]);
+  EXPECT_EQ(message["content"], "");
+  EXPECT_EQ(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 12);
+  std::string streamed;
+  for (const OrderedJson& chunk : ask({{"stream", true}}).chunks())
+    streamed += chunk["choices"][0]["delta"].value("reasoning_content", "");
+  EXPECT_EQ(streamed, message["reasoning_content"].get<std::string>());
+  const OrderedJson whole = ask({{"separate_reasoning", false}}).json()["choices"][0]["message"];
+  EXPECT_FALSE(whole.contains("reasoning_content"));
+  EXPECT_FALSE(whole["content"].get<std::string>().empty());
+  const OrderedJson hidden = ask({{"include_reasoning", false}}).json()["choices"][0]["message"];
+  EXPECT_FALSE(hidden.contains("reasoning_content"));
+  EXPECT_EQ(hidden["content"], "");
+}
+
+TEST_F(StructuredOutput, TimeLimits) {
+  ServeOptions options = tales_options();
+  options.engine.max_running_requests = 1;
+  options.queue_timeout = std::chrono::milliseconds(300);
+  options.request_timeout = std::chrono::milliseconds(2000);
+  Server server(options);
+  server.load();
+  const auto post = [&](const OrderedJson& fields) {
+    return TestClient(server.port()).post("/v1/completions", fields);
+  };
+  TestClient first(server.port());
+  const OrderedJson endless = {
+      {"prompt", "a"}, {"max_tokens", 900}, {"ignore_eos", true}, {"n", 8}, {"stream", true}};
+  first.send(request_text("POST", "/v1/completions", endless.dump(),
+                          "Content-Type: application/json\r\n"));
+  first.read_until("data: ");
+  expect_refused(post({{"prompt", "b"}, {"max_tokens", 1}}), "", "too long in the queue", 503);
+  EXPECT_NE(first.read_until("request_timeout").find("request_timeout"), std::string::npos);
+  EXPECT_TRUE(
+      eventually([&] { return metric(server.port(), "foresail:num_requests_running") == 0; }));
+  EXPECT_EQ(post({{"prompt", "b"}, {"max_tokens", 1}}).status, 200);
+}
+
+TEST_F(StructuredOutput, FlushingFreesThePages) {
+  std::string words;
+  for (int i = 0; i < 60; ++i) words += " the old captain";
+  Server server(tales_options());
+  server.load();
+  TestClient(server.port()).post("/v1/completions", {{"prompt", words}, {"max_tokens", 1}});
+  const auto cached = [&] { return metric(server.port(), "foresail:kv_pages", "cached"); };
+  EXPECT_TRUE(eventually([&] { return cached() > 0; }));
+  EXPECT_EQ(TestClient(server.port()).request("POST", "/flush_cache").status, 200);
+  EXPECT_TRUE(eventually([&] { return cached() == 0; }));
+}
+
+}  // namespace
+}  // namespace foresail
