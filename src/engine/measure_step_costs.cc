@@ -19,10 +19,11 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Such that the next token does not complete a page, which would make drafters catch up.
+// Such that the next token does not complete a page, which would make drafters catch up; one token
+// at least has KV.
 int64_t made_up_context_len(int64_t most, int page_size) {
   const int64_t len = std::clamp<int64_t>(most / 2, 1, kContextLen);
-  return len - len % page_size + 1;
+  return std::max<int64_t>(2, len - len % page_size + 1);
 }
 
 double median(std::vector<double>& values) {

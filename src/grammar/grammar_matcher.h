@@ -41,7 +41,7 @@ class GrammarMatcher {
 
  private:
   static constexpr int32_t kUnknown = -2;
-  static constexpr int64_t kMaxWork = 20'000'000;  // frames and edges looked at
+  static constexpr int64_t kMaxWork = 4'000'000;  // frames and edges looked at
   static constexpr int64_t kMaxBytes = 64 << 20;
   static constexpr size_t kMaxMaskBytes = 16 << 20;
 

@@ -149,7 +149,7 @@ RegexNode RegexParser::atom(int depth) {
     chars.chars = complement(kLineEnds);
   } else if (take('\\')) {
     uint32_t single = kNoChar;
-    chars.chars = escape(false, single);
+    chars.chars = escape(Place::kAlone, single);
     if (single != kNoChar) chars.chars = {{single, single}};
   } else {
     const uint32_t c = next_char();
@@ -170,7 +170,7 @@ CharRanges RegexParser::bracket() {
     const auto one = [&]() -> uint32_t {
       if (!take('\\')) return next_char();
       uint32_t single = kNoChar;
-      const CharRanges chars = escape(true, single);
+      const CharRanges chars = escape(negated ? Place::kNegatedClass : Place::kClass, single);
       out.insert(out.end(), chars.begin(), chars.end());
       return single;
     };
@@ -203,7 +203,9 @@ uint32_t RegexParser::hex(int digits) {
   return value;
 }
 
-CharRanges RegexParser::escape(bool in_bracket, uint32_t& single) {
+CharRanges RegexParser::escape(Place place, uint32_t& single) {
+  const bool in_bracket = place != Place::kAlone;
+  const bool negated = place == Place::kNegatedClass;
   if (done()) refuse("a '\\' at its end");
   const uint32_t c = next_char();
   switch (c) {
@@ -216,9 +218,9 @@ CharRanges RegexParser::escape(bool in_bracket, uint32_t& single) {
     case 'W':
       return complement(kWord);
     case 's':
-      return kSpace;
+      return negated ? kAnySpace : kSpace;
     case 'S':
-      return complement(kAnySpace);
+      return complement(negated ? kSpace : kAnySpace);
     case 'n':
       single = '\n';
       return {};

@@ -31,7 +31,9 @@ class RegexParser {
   bool take_counts(RegexNode& repeat);
   CharRanges bracket();
   // A class such as \d, or one character in `single`.
-  CharRanges escape(bool in_bracket, uint32_t& single);
+  // What a class leaves out decides how much its escapes may take in.
+  enum class Place { kAlone, kClass, kNegatedClass };
+  CharRanges escape(Place place, uint32_t& single);
   uint32_t hex(int digits);
   uint32_t next_char();
 

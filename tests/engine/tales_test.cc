@@ -1,7 +1,9 @@
 // The trained model in bf16, where drafts really are accepted.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "engine/engine_harness.h"
+#include "engine/measure_step_costs.h"
 
 namespace foresail {
 namespace {
@@ -69,6 +71,20 @@ TEST(Tales, OutputEqualsPlainDecodeAndDraftsAreAccepted) {
       }
     }
   }
+}
+
+// However short the context and long the page: made-up requests always have a key, and fit.
+TEST(Tales, AdaptiveDepthMeasuresShortContexts) {
+  for (const int page_size : {1, 2, 64})
+    for (const int64_t context_length : {4, 40, 100, 200}) {
+      SCOPED_TRACE(fmt::format("page {} context {}", page_size, context_length));
+      EngineOptions options = tiny_options("g13_v3_mtp", SpeculativeAlgorithm::kMtp, page_size);
+      options.context_length = context_length;
+      options.max_total_tokens = 0;
+      LoadedModel model(options);
+      const StepCosts costs = measure_step_costs(model, 2, 3, 0.1);
+      for (int32_t depth = 0; depth <= 3; ++depth) EXPECT_GT(costs.at(1, depth, 0), 0.0);
+    }
 }
 
 }  // namespace
