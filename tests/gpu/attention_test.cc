@@ -2,53 +2,16 @@
 #include <fmt/format.h>
 
 #include "gpu_fixture.h"
+#include "kernel/random_inputs.h"
 
 namespace foresail {
 namespace {
-
-// A latent cache whose pages are scattered and whose unused rows hold NaN.
-struct Cache {
-  Cache(DType dtype, int page_size, int latent, int rope, const std::vector<int>& lengths)
-      : page_size_(page_size), width_(latent + rope) {
-    int pages = 1;
-    for (int length : lengths) pages += length / page_size + 2;
-    storage_ = std::make_unique<Tensor>(dtype, int64_t{pages} * page_size, width_);
-    storage_->fill(std::numeric_limits<float>::quiet_NaN());
-    view_ = {storage_->view().data, dtype, page_size, latent, rope};
-    view_.page_count = pages;
-    if (dtype == DType::kF8E4M3) view_.scale = 0.5f;
-    const std::vector<int> order = shuffled(pages - 1, 99);
-    size_t next = 0;
-    for (size_t s = 0; s < lengths.size(); ++s) {
-      std::vector<int32_t> table;
-      for (int p = 0; p < lengths[s] / page_size + 2; ++p) table.push_back(1 + order[next++]);
-      tables_.push_back(table);
-      for (int j = 0; j < lengths[s]; ++j) {
-        const Tensor row =
-            Tensor(DType::kF32, 1, width_).randomize(1000 * s + static_cast<size_t>(j) + 1);
-        const int64_t slot =
-            int64_t{table[static_cast<size_t>(j / page_size)]} * page_size + j % page_size;
-        for (int d = 0; d < width_; ++d) storage_->set(slot, d, row.at(0, d));
-      }
-    }
-  }
-  const Tensor& storage() const { return *storage_; }
-  const LatentCache& view() const { return view_; }
-  const int32_t* table(size_t sequence) const { return tables_[sequence].data(); }
-
- private:
-  int page_size_;
-  int width_;
-  std::unique_ptr<Tensor> storage_;
-  std::vector<std::vector<int32_t>> tables_;
-  LatentCache view_;
-};
 
 class GpuAttention : public testing::TestWithParam<bool> {
  protected:
   KernelSet& set() { return *set_; }
   Tensor attend(const Tensor& q, int heads, float scale, std::span<const SequenceRows> rows,
-                const Cache& cache, const Tensor& out) {
+                const ScatteredCache& cache, const Tensor& out) {
     const Copy storage(set(), cache.storage());
     LatentCache device = cache.view();
     device.data = storage.view().data;
@@ -77,7 +40,7 @@ TEST_P(GpuAttention, LatentMatchesOracle) {
         if (heads >= 16 && page_size != 64 && page_size != 16) continue;  // time
         const bool with_long = page_size == 64 && heads < 20;
         const std::vector<int> lengths = {1, page_size, page_size + 1, 0, 150, with_long ? 600 : 7};
-        const Cache cache(dtype, page_size, latent, rope, lengths);
+        const ScatteredCache cache(dtype, page_size, latent, rope, lengths);
         // One decode row, whole prompt, two rows, padding, five rows of a long one, more rows than
         // one call of the tensor-core kernel takes.
         const std::vector<int> counts = {1, std::min(page_size, 9), 1, 2, 5, with_long ? 70 : 2};
@@ -107,7 +70,7 @@ TEST_P(GpuAttention, ShapesTakeTurns) {
   const auto ref = create_ref_kernels(DType::kBF16);
   std::vector<int> lengths;
   for (int i = 0; i < 96; ++i) lengths.push_back(40 + 5 * i);
-  const Cache cache(DType::kBF16, 64, 512, 64, lengths);
+  const ScatteredCache cache(DType::kBF16, 64, 512, 64, lengths);
   for (const auto& [batch, q_len] :
        {std::pair{1, 1}, {96, 1}, {1, 4}, {96, 3}, {2, 40}, {64, 1}, {96, 1}, {5, 2}}) {
     std::vector<SequenceRows> rows;
@@ -126,7 +89,7 @@ TEST_P(GpuAttention, ShapesTakeTurns) {
 TEST_P(GpuAttention, LatentRowsEqualDecodeRows) {
   if (!GetParam()) GTEST_SKIP() << "the tensor-core kernel cuts keys over the whole batch";
   constexpr int kLength = 1200;
-  const Cache cache(DType::kBF16, 64, 128, 32, {kLength, 70});
+  const ScatteredCache cache(DType::kBF16, 64, 128, 32, {kLength, 70});
   const Tensor q = Tensor(DType::kF32, kLength, 5 * 160).randomize(4);
   const SequenceRows whole[] = {{0, kLength, kLength, cache.table(0)}};
   const Tensor blank(DType::kF32, kLength, 5 * 128);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "gpu_fixture.h"
+#include "kernel/random_inputs.h"
 
 namespace foresail {
 namespace {
@@ -194,23 +195,6 @@ TEST_F(GpuProducts, RouteWithoutNumbersStaysInRange) {
     }
 }
 
-struct Experts {
-  Experts(KernelSet& set, int count, int64_t hidden, int64_t inner) {
-    for (int e = 0; e < count; ++e) {
-      const uint64_t seed = static_cast<uint64_t>(e) * 2 + 10;
-      const float deviation = 1.0f / std::sqrt(static_cast<float>(hidden));
-      matrices.push_back(
-          set.pack(Tensor(DType::kBF16, 2 * inner, hidden).randomize(seed, deviation).as_weight()));
-      matrices.push_back(
-          set.pack(Tensor(DType::kBF16, hidden, inner).randomize(seed + 1, deviation).as_weight()));
-    }
-    for (size_t e = 0; e < matrices.size(); e += 2)
-      weights.push_back({matrices[e].get(), matrices[e + 1].get()});
-  }
-  std::vector<MatrixPtr> matrices;
-  std::vector<ExpertWeights> weights;
-};
-
 TEST_F(GpuProducts, ExpertsMatchOracleAndDoNotDependOnTheBatch) {
   for (const auto& [rows, count, k, hidden, inner] : {std::tuple{1, 8, 2, 128, 48},
                                                       {40, 8, 3, 130, 33},
@@ -218,8 +202,8 @@ TEST_F(GpuProducts, ExpertsMatchOracleAndDoNotDependOnTheBatch) {
                                                       {70, 2, 1, 32, 8},
                                                       {300, 6, 4, 256, 112},
                                                       {3000, 5, 3, 16, 16} /* in parts */}) {
-    const Experts mine(set(), count, hidden, inner);
-    const Experts theirs(ref(), count, hidden, inner);
+    const RandomExperts mine(set(), count, hidden, inner);
+    const RandomExperts theirs(ref(), count, hidden, inner);
     const Tensor x = Tensor(DType::kF32, rows, hidden, 4).randomize(1);
     std::vector<int32_t> ids;
     std::vector<float> weights;

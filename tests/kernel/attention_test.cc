@@ -1,4 +1,4 @@
-#include "kernel_fixture.h"
+#include "kernel/random_inputs.h"
 
 namespace foresail {
 namespace {
@@ -14,45 +14,6 @@ constexpr Geometry kGeometries[] = {
     {16, 512, 64, 128, 128}, {20, 512, 64, 192, 256}, {40, 256, 32, 64, 64}, {5, 256, 64, 64, 128},
     {4, 64, 8, 16, 16},      {1, 32, 16, 8, 16},      {3, 33, 6, 7, 9}};
 
-// A latent cache whose pages are scattered and whose unused rows hold NaN.
-struct Cache {
-  Cache(DType dtype, int page_size, int latent, int rope, const std::vector<int>& lengths)
-      : page_size_(page_size), width_(latent + rope) {
-    int pages = 1;
-    for (int length : lengths) pages += length / page_size + 2;
-    storage_ = std::make_unique<Tensor>(dtype, int64_t{pages} * page_size, width_);
-    storage_->fill(std::numeric_limits<float>::quiet_NaN());
-    view_ = {storage_->view().data, dtype, page_size, latent, rope};
-    if (dtype == DType::kF8E4M3) view_.scale = 0.5f;
-    const std::vector<int> order = shuffled(pages - 1, 99);
-    size_t next = 0;
-    for (size_t s = 0; s < lengths.size(); ++s) {
-      std::vector<int32_t> table;
-      for (int p = 0; p < lengths[s] / page_size + 2; ++p) table.push_back(1 + order[next++]);
-      tables_.push_back(table);
-      // A key's numbers depend on (sequence, key) only, not on the paging.
-      for (int j = 0; j < lengths[s]; ++j) {
-        const Tensor row =
-            Tensor(DType::kF32, 1, width_).randomize(1000 * s + static_cast<size_t>(j) + 1);
-        for (int d = 0; d < width_; ++d) storage_->set(slot(s, j), d, row.at(0, d));
-      }
-    }
-  }
-  int64_t slot(size_t sequence, int key) const {
-    return int64_t{tables_[sequence][static_cast<size_t>(key / page_size_)]} * page_size_ +
-           key % page_size_;
-  }
-  const LatentCache& view() const { return view_; }
-  const int32_t* table(size_t sequence) const { return tables_[sequence].data(); }
-
- private:
-  int page_size_;
-  int width_;
-  std::unique_ptr<Tensor> storage_;
-  std::vector<std::vector<int32_t>> tables_;
-  LatentCache view_;
-};
-
 constexpr float kScale = 0.1f;
 
 double attention_tolerance(const KernelCase& c) {
@@ -66,7 +27,7 @@ TEST_P(Attention, LatentMatchesOracle) {
       for (const int page_size : {1, 16, 32, 64}) {
         if (g.heads >= 16 && page_size != 64 && page_size != 1) continue;  // time
         const std::vector<int> lengths = {1, page_size, page_size + 1, 0, 150};
-        Cache cache(cache_dtype, page_size, g.latent, g.rope, lengths);
+        ScatteredCache cache(cache_dtype, page_size, g.latent, g.rope, lengths);
         // One decode row, whole prompt, two rows, padding, five rows of a long one.
         const std::vector<int> counts = {1, std::min(page_size, 9), 1, 2, 5};
         std::vector<SequenceRows> rows;
@@ -96,7 +57,7 @@ TEST_P(Attention, LatentRowsEqualDecodeRows) {
     for (const DType cache_dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
       std::unique_ptr<Tensor> first;
       for (const int page_size : {64, 1, 16}) {
-        Cache cache(cache_dtype, page_size, g.latent, g.rope, {kLength});
+        ScatteredCache cache(cache_dtype, page_size, g.latent, g.rope, {kLength});
         const int width = g.heads * (g.latent + g.rope);
         const Tensor q = Tensor(DType::kF32, kLength, width).randomize(4);
         PooledSet prefill(GetParam(), page_size == 64 ? 1 : 3);
@@ -111,7 +72,7 @@ TEST_P(Attention, LatentRowsEqualDecodeRows) {
         // Keys behind the last visible one become poison, as if never written.
         for (int p : {0, 1, 15, 16, 62, 63, 64, 65, 127, 128, 300, 511, 512, 513, 640, 699}) {
           PooledSet set(GetParam(), 1 + p % 4);
-          Cache cut(cache_dtype, page_size, g.latent, g.rope, {p + 1, 70});
+          ScatteredCache cut(cache_dtype, page_size, g.latent, g.rope, {p + 1, 70});
           const int before = p % 3;  // rows of another request in front
           const int count = 1 + p % std::min(p + 1, 4);
           std::vector<int> which;
@@ -269,7 +230,7 @@ TEST_P(Attention, HeadProjectionsMatchOracle) {
     // The small geometries also with more keys than are packed at a time.
     const int key_count = g.latent < 100 ? 300 : rows;
     for (const DType cache_dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
-      Cache cache(cache_dtype, 16, g.latent, g.rope, {34 + key_count});
+      ScatteredCache cache(cache_dtype, 16, g.latent, g.rope, {34 + key_count});
       const SequenceRows sequence = {0, 1, 34 + key_count, cache.table(0)};
       Expanded got(key_count, g), expected(key_count, g);
       set->expand_latent(sequence, 30, cache.view(), uk, uv, got.nope, got.rope, got.value);

@@ -1,6 +1,6 @@
 #include <set>
 
-#include "kernel_fixture.h"
+#include "kernel/random_inputs.h"
 
 namespace foresail {
 namespace {
@@ -88,23 +88,6 @@ TEST_P(Moe, RouteTiesAndNaN) {
     }
 }
 
-struct Experts {
-  Experts(KernelSet& set, int count, int64_t hidden, int64_t inner) {
-    for (int e = 0; e < count; ++e) {
-      const uint64_t seed = static_cast<uint64_t>(e) * 2 + 10;
-      const float deviation = 1.0f / std::sqrt(static_cast<float>(hidden));
-      matrices.push_back(
-          set.pack(Tensor(DType::kBF16, 2 * inner, hidden).randomize(seed, deviation).as_weight()));
-      matrices.push_back(
-          set.pack(Tensor(DType::kBF16, hidden, inner).randomize(seed + 1, deviation).as_weight()));
-    }
-    for (size_t e = 0; e < matrices.size(); e += 2)
-      weights.push_back({matrices[e].get(), matrices[e + 1].get()});
-  }
-  std::vector<MatrixPtr> matrices;
-  std::vector<ExpertWeights> weights;
-};
-
 TEST_P(Moe, ExpertsMatchOracleAndDoNotDependOnTheBatch) {
   const auto ref = oracle();
   for (const auto& [rows, count, k, hidden, inner] :
@@ -114,8 +97,8 @@ TEST_P(Moe, ExpertsMatchOracleAndDoNotDependOnTheBatch) {
         {70, 2, 1, 32, 7},
         {1500, 5, 3, 16, 16} /* more pairs than one batch */}) {
     PooledSet set(GetParam(), 2);
-    const Experts mine(*set, count, hidden, inner);
-    const Experts theirs(*ref, count, hidden, inner);
+    const RandomExperts mine(*set, count, hidden, inner);
+    const RandomExperts theirs(*ref, count, hidden, inner);
     const Tensor x = Tensor(act(), rows, hidden, 1).randomize(1);
     std::vector<int32_t> ids;
     std::vector<float> weights;
@@ -134,7 +117,7 @@ TEST_P(Moe, ExpertsMatchOracleAndDoNotDependOnTheBatch) {
     expect_close(got, want, is_bf16() ? 4e-3 : 3e-6, GetParam().label() + " experts");
     for (int threads = 1; threads <= 4; ++threads) {
       PooledSet other(GetParam(), threads);
-      const Experts packed(*other, count, hidden, inner);
+      const RandomExperts packed(*other, count, hidden, inner);
       std::vector<int> which = shuffled(rows, static_cast<uint64_t>(threads));
       which.resize(static_cast<size_t>((rows + threads - 1) / threads));
       Tensor some = before.pick(which);
