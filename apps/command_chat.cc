@@ -58,7 +58,10 @@ void add_chat_command(CLI::App& app) {
   add_model_flags(*command, flags->model, true);
   add_sampling_flags(*command, flags->generation);
   command->add_option("--system", flags->system, "system message");
-  command->callback([flags] { chat(*flags); });
+  command->callback([flags, command] {
+    add_model_defaults(*command, flags->model.options.model_path, flags->generation.sampling);
+    chat(*flags);
+  });
 }
 
 }  // namespace foresail

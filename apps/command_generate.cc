@@ -30,7 +30,7 @@ struct Answer {
   std::optional<InputError> error;
   std::vector<int32_t> ids;
   std::string text;
-  std::vector<TokenLogprobs> logprobs;  // where they were asked for
+  std::vector<TokenLogprobs> logprobs, prompt_logprobs;  // where they were asked for
   GenerationStats stats;
 };
 
@@ -58,10 +58,21 @@ std::vector<Answer> submit_lines(EngineLoop& loop, const std::string& content) {
       if (event.token >= 0) answer.ids.push_back(event.token);
       answer.text += event.text;
       if (event.logprobs) answer.logprobs.push_back(*event.logprobs);
+      if (!event.prompt_logprobs.empty()) answer.prompt_logprobs = event.prompt_logprobs;
       if (event.finish) answer.stats = stats;
     });
   }
   return answers;
+}
+
+OrderedJson logprobs_json(const std::vector<TokenLogprobs>& tokens) {
+  OrderedJson list = OrderedJson::array();
+  for (const TokenLogprobs& token : tokens) {
+    OrderedJson top = OrderedJson::array();
+    for (const auto& [id, logprob] : token.top) top.push_back({id, logprob});
+    list.push_back({{"logprob", token.chosen}, {"top", top}});
+  }
+  return list;
 }
 
 OrderedJson answer_json(const Answer& answer) {
@@ -82,23 +93,20 @@ OrderedJson answer_json(const Answer& answer) {
                       {"accept_length", stats.accept_length()},
                       {"ttft_s", stats.ttft_s},
                       {"decode_s", stats.decode_s}};
-  for (const TokenLogprobs& token : answer.logprobs) {
-    OrderedJson top = OrderedJson::array();
-    for (const auto& [id, logprob] : token.top) top.push_back({id, logprob});
-    json["logprobs"].push_back({{"logprob", token.chosen}, {"top", top}});
-  }
+  if (!answer.prompt_logprobs.empty())
+    json["prompt_logprobs"] = logprobs_json(answer.prompt_logprobs);
+  if (!answer.logprobs.empty()) json["logprobs"] = logprobs_json(answer.logprobs);
   return json;
 }
 
 void print_stats(const EngineStats& stats, double elapsed_s) {
-  fmt::print(
-      stderr,
-      "{} requests, {} prompt tokens ({} cached), {} output tokens in {:.3f} s ({:.1f} "
-      "tok/s), {} steps, {} retractions, accept length {:.2f} (1 + accepted/verify passes)\n",
-      stats.submitted, stats.prompt_tokens, stats.cached_tokens, stats.output_tokens, elapsed_s,
-      static_cast<double>(stats.output_tokens) / elapsed_s, stats.steps, stats.retractions,
-      1.0 + static_cast<double>(stats.accepted) /
-                static_cast<double>(std::max<int64_t>(1, stats.verify_passes)));
+  fmt::print(stderr,
+             "{} requests, {} prompt tokens ({} cached), {} output tokens in {:.3f} s ({:.1f} "
+             "tok/s), {} steps, {} retractions, accept length {:.2f} (1 + accepted / passes with "
+             "drafts)\n",
+             stats.submitted, stats.prompt_tokens, stats.cached_tokens, stats.output_tokens,
+             elapsed_s, static_cast<double>(stats.output_tokens) / elapsed_s, stats.steps,
+             stats.retractions, stats.accept_length());
 }
 
 void generate(GenerateFlags& flags) {

@@ -32,6 +32,7 @@ std::string device_name(const ModelOptions& options) {
 Json describe(const InspectFlags& flags) {
   const ModelConfig config = read_model_config(flags.options.model_path);
   const TensorTotals totals = total_of(all_tensors(config));
+  const TensorTotals stored = total_of(all_tensors(config, config.mtp_layer_count));
   const MemoryPlan plan = plan_memory(config, flags.options, false);
   int64_t moe_layers = 0;
   for (const bool is_moe : config.layer_is_moe) moe_layers += is_moe ? 1 : 0;
@@ -57,7 +58,7 @@ Json describe(const InspectFlags& flags) {
           {"softmax_scale", config.softmax_scale()},
           {"quantization", config.quantization.empty() ? Json(nullptr) : Json(config.quantization)},
           {"parameters", totals.parameter_count},
-          {"checkpoint_bytes", totals.size_bytes},
+          {"checkpoint_bytes", stored.size_bytes},
           {"kv_bytes_per_token", plan.kv_bytes_per_token},
           {"memory",
            {{"device", device_name(flags.options)},

@@ -43,11 +43,11 @@ void print_stats(const GenerationStats& stats, bool speculating, bool simulated)
   if (speculating) {
     fmt::print(stderr, ", accept length {:.2f} (1 + accepted/passes with drafts",
                stats.accept_length());
-    for (size_t i = 0; i < stats.accepted_at.size(); ++i)
+    // A position that no pass drafted has no rate.
+    for (size_t i = 0; i < stats.accepted_at.size() && stats.drafted_at[i] > 0; ++i)
       fmt::print(stderr, "{} {:.0f} %", i == 0 ? "; accepted of drafted, by position" : ",",
-                 stats.drafted_at[i] == 0 ? 0.0
-                                          : 100.0 * static_cast<double>(stats.accepted_at[i]) /
-                                                static_cast<double>(stats.drafted_at[i]));
+                 100.0 * static_cast<double>(stats.accepted_at[i]) /
+                     static_cast<double>(stats.drafted_at[i]));
     fmt::print(stderr, "){}", simulated ? " SIMULATED" : "");
   }
   fmt::print(stderr, "\n");
@@ -103,7 +103,10 @@ void add_run_command(CLI::App& app) {
   command->add_flag("--stats", flags->stats, "print tokens/s and accept length");
   command->add_flag("--json", flags->json, "print one JSON object instead of text");
   command->add_flag("--echo", flags->echo, "print the prompt first");
-  command->callback([flags] { run(*flags); });
+  command->callback([flags, command] {
+    add_model_defaults(*command, flags->model.options.model_path, flags->generation.sampling);
+    run(*flags);
+  });
 }
 
 }  // namespace foresail

@@ -28,6 +28,12 @@ LoadProgress progress_bar() {
   };
 }
 
+void add_clearing_flag(CLI::App& command, const std::string& name, bool& value,
+                       const std::string& help) {
+  command.add_flag_callback(
+      name, [&value] { value = false; }, help);
+}
+
 }  // namespace
 
 void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
@@ -85,8 +91,8 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
                    "prefill over a cached prefix runs absorbed");
   command.add_flag("--segmented-prefill", options.segmented_prefill,
                    "plan prefill as inside a segmented graph (absorbed)");
-  command.add_flag("--no-skip-mha-chunk-metadata{false}", options.skip_mha_chunk_metadata,
-                   "build ragged chunk plans that nothing reads, to measure their cost");
+  add_clearing_flag(command, "--no-skip-mha-chunk-metadata", options.skip_mha_chunk_metadata,
+                    "build ragged chunk plans that nothing reads, to measure their cost");
   command.add_flag("--explain-plan", flags.explain_plan,
                    "print every distinct attention plan on stderr");
   command.add_flag("--quiet", flags.quiet, "no start-up line");
@@ -98,10 +104,10 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
       ->capture_default_str();
   command.add_option("--speculative-draft-model-path", spec.draft_model_path,
                      "folder of the EAGLE head or of the independent draft model");
-  command.add_flag("--no-skip-draft-kv-indices{false}", options.skip_draft_kv_indices,
-                   "build key lists for draft loops that nothing reads, to measure their cost");
-  command.add_flag("--speculative-fixed{false}", spec.adaptive,
-                   "always draft --speculative-num-steps, whether it pays or not");
+  add_clearing_flag(command, "--no-skip-draft-kv-indices", options.skip_draft_kv_indices,
+                    "build key lists for draft loops that nothing reads, to measure their cost");
+  add_clearing_flag(command, "--speculative-fixed", spec.adaptive,
+                    "always draft --speculative-num-steps, whether it pays or not");
   command.add_option("--speculative-num-steps", spec.steps, "drafts per iteration, at most")
       ->capture_default_str();
   command.add_option("--speculative-num-draft-tokens", flags.num_draft_tokens,

@@ -79,6 +79,8 @@ const std::map<std::string, Setter>& setters() {
            r.speculative_steps = 0;
        }},
       {"top_logprobs", [](Request& r, const Json& v) { r.top_logprobs = integer<int>(v); }},
+      {"prompt_top_logprobs",
+       [](Request& r, const Json& v) { r.prompt_top_logprobs = integer<int>(v); }},
       {"priority", [](Request& r, const Json& v) { r.priority = integer<int>(v); }},
       {"cache_salt", [](Request& r, const Json& v) { r.cache_salt = text(v); }},
   };

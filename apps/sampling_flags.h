@@ -6,6 +6,7 @@
 
 #include "apps/flag_checks.h"
 #include "engine/text_generator.h"
+#include "server/served_model.h"
 
 namespace foresail {
 
@@ -16,7 +17,7 @@ inline void add_sampling_flags(CLI::App& command, Request& options) {
       ->capture_default_str();
   command.add_option("--min-tokens", options.min_tokens, "no end of text before this many")
       ->capture_default_str();
-  command.add_option("--temperature", sampling.temperature, "0: greedy")
+  command.add_option("--temperature", sampling.temperature, "0: greedy; not given, these five are as generation_config.json says")
       ->capture_default_str()
       ->check(number_in(0.0f, 100.0f));
   command.add_option("--top-k", sampling.top_k, "0: off")
@@ -41,6 +42,23 @@ inline void add_sampling_flags(CLI::App& command, Request& options) {
   command.add_option("--seed", sampling.seed, "random seed")->capture_default_str();
   command.add_option("--stop", options.stops, "stop string, repeatable");
   command.add_flag("--ignore-eos", options.ignore_eos, "go on after the end token");
+}
+
+// What no flag says is drawn as the model's generation_config.json asks, if there is one. Throws
+// Error{kModel}.
+inline void add_model_defaults(const CLI::App& command, const std::string& model_path,
+                               SamplingParams& sampling) {
+  SamplingParams defaults;
+  defaults.temperature = 0.0f;
+  defaults = read_sampling_defaults(model_path, defaults);
+  const auto use = [&](const char* flag, auto SamplingParams::*member) {
+    if (command.count(flag) == 0) sampling.*member = defaults.*member;
+  };
+  use("--temperature", &SamplingParams::temperature);
+  use("--top-k", &SamplingParams::top_k);
+  use("--top-p", &SamplingParams::top_p);
+  use("--min-p", &SamplingParams::min_p);
+  use("--repetition-penalty", &SamplingParams::repetition_penalty);
 }
 
 }  // namespace foresail

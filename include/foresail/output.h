@@ -42,7 +42,15 @@ struct Event {
   std::string text;         // what became certain with this token; may be empty
   std::optional<FinishReason> finish;
   std::optional<TokenLogprobs> logprobs;  // where they were asked for
+  // With the first event, where asked for: of the prompt's tokens from the second on.
+  std::vector<TokenLogprobs> prompt_logprobs = {};
 };
+
+// Tokens per pass that verified drafts: 1 + accepted drafts / such passes.
+inline double accept_length(int64_t accepted, int64_t draft_passes) {
+  if (draft_passes == 0) return 1.0;
+  return 1.0 + static_cast<double>(accepted) / static_cast<double>(draft_passes);
+}
 
 struct GenerationStats {
   int64_t prompt_tokens = 0;
@@ -62,11 +70,7 @@ struct GenerationStats {
 
   // Of the verify passes those that had a draft to verify: at depth 0 there is none.
   int64_t draft_passes() const { return drafted_at.empty() ? 0 : drafted_at[0]; }
-  // 1 + accepted drafts / passes that verified drafts.
-  double accept_length() const {
-    const int64_t passes = draft_passes();
-    return passes == 0 ? 1.0 : 1.0 + static_cast<double>(accepted) / static_cast<double>(passes);
-  }
+  double accept_length() const { return foresail::accept_length(accepted, draft_passes()); }
 };
 
 struct EngineStats {
@@ -80,6 +84,7 @@ struct EngineStats {
   int64_t steps = 0;
   int64_t output_tokens = 0;
   int64_t verify_passes = 0;
+  int64_t draft_passes = 0;  // of the verify passes those that had a draft to verify
   int64_t drafted = 0;
   int64_t accepted = 0;
   int64_t prompt_tokens = 0;  // of admitted requests
@@ -93,6 +98,8 @@ struct EngineStats {
   int64_t pages_owned = 0;  // by running requests
   int64_t pages_in_flight = 0;
   int64_t pages_total = 0;
+
+  double accept_length() const { return foresail::accept_length(accepted, draft_passes); }
 };
 
 }  // namespace foresail

@@ -54,6 +54,9 @@ struct Request {
   std::optional<int> speculative_steps = {};
   // Set: events carry the log probability of their token, and of this many best ones.
   std::optional<int> top_logprobs = {};
+  // Set: the first event carries the log probabilities of the prompt's tokens too, and of this many
+  // best ones. No page of such a prompt comes from the prefix cache.
+  std::optional<int> prompt_top_logprobs = {};
   std::string cache_salt = {};  // prompts share cached prefixes only with prompts of the same salt
 };
 

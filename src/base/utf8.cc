@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <algorithm>
+
 namespace foresail {
 namespace {
 
@@ -56,6 +58,11 @@ void append_utf8(std::string& out, char32_t c) {
     out += static_cast<char>(0x80 | ((c >> 6) & 0x3F));
     out += static_cast<char>(0x80 | (c & 0x3F));
   }
+}
+
+int64_t count_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char byte) { return (static_cast<uint8_t>(byte) & 0xC0) != 0x80; });
 }
 
 bool is_valid_utf8(std::string_view text) {

@@ -20,6 +20,8 @@ struct Utf8Char {
 Utf8Char decode_utf8(std::string_view text, size_t offset);
 void append_utf8(std::string& out, char32_t code_point);
 bool is_valid_utf8(std::string_view text);
+// A character counts where it begins, so pieces of a text add up.
+int64_t count_characters(std::string_view text);
 // Length in bytes of the trailing incomplete but so far well-formed sequence (0..3).
 size_t incomplete_utf8_tail(std::string_view text);
 // Replaces every maximal invalid prefix by U+FFFD, as Python's errors="replace" does.

@@ -75,6 +75,7 @@ RequestId EngineLoop::submit(PreparedRequest prepared, EventSink sink,
                          .max_new_tokens = Tokens{request.max_tokens},
                          .priority = request.priority,
                          .cache_salt = request.cache_salt,
+                         .reads_prefix_cache = !request.prompt_top_logprobs,
                          .max_draft_len = request.speculative_steps.value_or(INT32_MAX)});
   FORESAIL_CHECK(id.has_value(), "a prepared request was refused: {}", id.error().message);
   Commit commit(request, model_.config().eos_ids, tokenizer_, grammars_.guide(request));
@@ -144,6 +145,7 @@ RequestState EngineLoop::slot_state(const Running& running) const {
       state.counts.add_output(state.tokens[i]);
   }
   state.top_logprobs = request.top_logprobs;
+  if (running.stats.output_tokens == 0) state.prompt_top_logprobs = request.prompt_top_logprobs;
   state.blocked.assign(end_ids.begin(), end_ids.end());
   state.blocked_until = state.prompt_len + request.min_tokens;
   state.guide = running.commit.guide();
@@ -175,6 +177,7 @@ RowResult EngineLoop::commit(const StepOutcome::Row& row, std::vector<int32_t>& 
     count_verify_pass(stats, row.result.drafted, accepted);
     if (adaptive_depth_) adaptive_depth_->observe(row.result.drafted, accepted);
     ++totals_.verify_passes;
+    if (row.result.drafted > 0) ++totals_.draft_passes;
     totals_.drafted += row.result.drafted;
     totals_.accepted += accepted;
   }
@@ -188,6 +191,7 @@ RowResult EngineLoop::commit(const StepOutcome::Row& row, std::vector<int32_t>& 
   for (const int32_t token : row.result.new_tokens) {
     Event event = running->commit(token, result.accept_len < accepted, stats);
     if (!row.result.logprobs.empty()) event.logprobs = row.result.logprobs[result.accept_len];
+    if (stats.output_tokens == 1) event.prompt_logprobs = row.result.prompt_logprobs;
     running->tokens.push_back(token);
     tokens.push_back(token);
     ++result.accept_len;

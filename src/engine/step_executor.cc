@@ -49,11 +49,12 @@ void StepExecutor::prefill(const StepPlan& plan, StepOutcome& outcome) {
   for (const PrefillChunk& chunk : plan.prefill) {
     if (!chunk.is_last()) continue;
     RequestState& state = slots_[chunk.slot.value];
-    outcome.rows.push_back(
-        {.slot = chunk.slot,
-         .request = chunk.request,
-         .failed = state.failed,
-         .result = {.new_tokens = {state.tokens.back()}, .logprobs = std::move(state.logprobs)}});
+    outcome.rows.push_back({.slot = chunk.slot,
+                            .request = chunk.request,
+                            .failed = state.failed,
+                            .result = {.new_tokens = {state.tokens.back()},
+                                       .logprobs = std::move(state.logprobs),
+                                       .prompt_logprobs = std::move(state.prompt_logprobs)}});
   }
 }
 

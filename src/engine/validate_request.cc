@@ -59,6 +59,12 @@ std::optional<InputError> check_stops(const Request& request, const Tokenizer* t
   return std::nullopt;
 }
 
+std::optional<InputError> check_top_count(const std::optional<int>& count, const char* name) {
+  if (!count || (*count >= 0 && *count <= kMostTopLogprobs)) return std::nullopt;
+  return InputError{
+      fmt::format("{} {} is out of range: choose 0 to {}", name, *count, kMostTopLogprobs), name};
+}
+
 }  // namespace
 
 Result<std::vector<int32_t>> validate_request(const Request& request, const Tokenizer* tokenizer,
@@ -76,11 +82,10 @@ Result<std::vector<int32_t>> validate_request(const Request& request, const Toke
   if (request.speculative_steps && *request.speculative_steps < 0)
     return input_error(fmt::format("speculative_steps {} is below 0", *request.speculative_steps),
                        "speculative");
-  if (request.top_logprobs &&
-      (*request.top_logprobs < 0 || *request.top_logprobs > kMostTopLogprobs))
-    return input_error(fmt::format("top_logprobs {} is out of range: choose 0 to {}",
-                                   *request.top_logprobs, kMostTopLogprobs),
-                       "top_logprobs");
+  if (auto error = check_top_count(request.top_logprobs, "top_logprobs"))
+    return tl::unexpected(*error);
+  if (auto error = check_top_count(request.prompt_top_logprobs, "prompt_top_logprobs"))
+    return tl::unexpected(*error);
   std::vector<int32_t> prompt = request.prompt.empty()
                                     ? request.input_ids
                                     : tokenizer->encode(request.prompt, {.add_bos = true});

@@ -30,6 +30,7 @@ Result<RequestId> Scheduler::submit(RequestSpec spec) {
   request->id = RequestId{next_id_++};
   request->priority = spec.priority;
   request->cache_salt = std::move(spec.cache_salt);
+  request->reads_prefix_cache = spec.reads_prefix_cache;
   request->max_draft_len = std::clamp(spec.max_draft_len, 0, capacity().max_draft_len());
   request->tokens = std::move(spec.prompt);
   request->prompt_len = prompt_len;

@@ -68,7 +68,9 @@ bool Scheduler::admit_front(StepPlan& plan) {
   const Pages room_before = room();
   if (request.id == blocked_ && room_before <= blocked_room_ && !running_.empty()) return false;
 
-  PrefixHit hit = cache_.tree().match(request.cache_salt, request.tokens);
+  const std::span<const int32_t> cacheable =
+      request.reads_prefix_cache ? request.tokens : std::span<const int32_t>();
+  PrefixHit hit = cache_.tree().match(request.cache_salt, cacheable);
   const Pages needed = pages_holding(expected_reach(request) - hit.reuse(), capacity().page_size());
   if (needed > room()) {
     blocked_ = request.id;

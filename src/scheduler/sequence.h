@@ -18,6 +18,7 @@ struct RequestSpec {
   Tokens max_new_tokens;
   int32_t priority = 0;  // greater runs first
   std::string cache_salt;
+  bool reads_prefix_cache = true;     // false: its whole prompt is computed
   int32_t max_draft_len = INT32_MAX;  // 0: this request never speculates
 };
 
@@ -53,6 +54,7 @@ struct Sequence {
   RequestId id;  // also the order of arrival
   int32_t priority = 0;
   std::string cache_salt;
+  bool reads_prefix_cache = true;
   int32_t max_draft_len = 0;
   std::vector<int32_t> tokens;  // prompt and committed output
   Tokens prompt_len;

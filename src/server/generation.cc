@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <ctime>
 
+#include "base/utf8.h"
+
 namespace foresail {
 namespace {
 
@@ -33,8 +35,9 @@ Generation::Generation(Serving& serving, std::shared_ptr<Exchange> exchange, Gen
   for (size_t prompt = 0; prompt < spec_.prompts.size(); ++prompt)
     for (int i = 0; i < spec_.choices; ++i) {
       Choice choice{.index = static_cast<int>(record_.choices.size()), .prompt = prompt};
-      if (!spec_.echoes.empty()) choice.text = spec_.echoes[prompt];
-      if (spec_.max_tokens[prompt] == 0) choice.finish = FinishReason::kLength;
+      if (!spec_.echoes.empty()) choice.echo_chars = count_characters(spec_.echoes[prompt]);
+      if (!spec_.echoes.empty() && !scores_prompt()) choice.text = spec_.echoes[prompt];
+      if (spec_.max_tokens[prompt] == 0 && !scores_prompt()) choice.finish = FinishReason::kLength;
       record_.choices.push_back(std::move(choice));
     }
   latest_token_.resize(record_.choices.size());
@@ -53,7 +56,8 @@ std::vector<Request> Generation::requests() const {
     if (choice.finish) continue;  // no output was asked for
     Request request = spec_.options;
     request.input_ids = spec_.prompts[choice.prompt];
-    request.max_tokens = spec_.max_tokens[choice.prompt];
+    // The prompt's log probabilities come with a token, wanted or not.
+    request.max_tokens = std::max<int64_t>(spec_.max_tokens[choice.prompt], 1);
     request.sampling.seed = seed + static_cast<uint64_t>(choice.index % spec_.choices);
     requests.push_back(std::move(request));
   }
@@ -182,10 +186,16 @@ Piece Generation::take(Source& source) {
   while (!piece.finish) {
     const std::optional<Event> event = source.stream.try_next();
     if (!event) break;
+    if (event->token >= 0 && scores_prompt() && choice.ids.empty() && piece.ids.empty())
+      begin_with_echo(*event, choice, piece);
+    piece.finish = event->finish;
+    if (spec_.max_tokens[choice.prompt] == 0) {
+      if (event->token >= 0) piece.finish = FinishReason::kLength;
+      continue;
+    }
     if (event->token >= 0) piece.ids.push_back(event->token);
     if (event->logprobs) piece.logprobs.push_back(*event->logprobs);
     read(*event, choice, piece);
-    piece.finish = event->finish;
   }
   GenerationStats stats = source.stream.stats();
   serving_.metrics.count_drafts(choice.stats, stats);
@@ -214,6 +224,12 @@ Piece Generation::take(Source& source) {
   choice.elapsed_s = elapsed_s();
   if (piece.finish) serving_.metrics.count_end(choice.stats, choice.elapsed_s);
   return piece;
+}
+
+void Generation::begin_with_echo(const Event& event, Choice& choice, Piece& piece) {
+  piece.has_echo = true;
+  piece.text = spec_.echoes[choice.prompt];
+  choice.prompt_logprobs = event.prompt_logprobs;
 }
 
 // The event's text, sorted into the parts of an answer.

@@ -5,9 +5,8 @@
 
 namespace foresail {
 
-SamplingParams read_sampling_defaults(const std::string& model_path) {
+SamplingParams read_sampling_defaults(const std::string& model_path, SamplingParams sampling) {
   constexpr uint64_t kMaxBytes = 1 << 20;
-  SamplingParams sampling;
   const std::filesystem::path path = std::filesystem::path(model_path) / "generation_config.json";
   if (!std::filesystem::exists(path)) return sampling;
   const auto json = parse_ordered_json(read_text_file(path, kMaxBytes));

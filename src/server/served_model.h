@@ -42,6 +42,6 @@ struct ServedModel {
 };
 
 // Of generation_config.json in the model's folder, where there is one. Throws Error{kModel}.
-SamplingParams read_sampling_defaults(const std::string& model_path);
+SamplingParams read_sampling_defaults(const std::string& model_path, SamplingParams sampling = {});
 
 }  // namespace foresail

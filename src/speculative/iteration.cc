@@ -10,6 +10,12 @@
 #include "runtime/random.h"
 
 namespace foresail {
+namespace {
+
+// Of a pass whose every row needs logits: as many as a full batch verifies, so that they fit.
+constexpr int32_t kPromptLogprobRows = 64;
+
+}  // namespace
 
 // The rows of one target pass, request after request.
 struct Iteration::Rows {
@@ -93,12 +99,40 @@ int32_t Iteration::draw(RequestState& request, const MatrixView& logits, int64_t
 }
 
 void Iteration::prefill(std::span<const PrefillRows> chunks) {
+  std::vector<PrefillRows> plain;
   std::vector<PassLengths> lengths;
-  for (const PrefillRows& chunk : chunks) lengths.push_back({chunk.end - chunk.begin, chunk.end});
+  for (const PrefillRows& chunk : chunks) {
+    if (chunk.request->prompt_top_logprobs) {
+      prefill_with_logprobs(chunk);
+      continue;
+    }
+    plain.push_back(chunk);
+    lengths.push_back({chunk.end - chunk.begin, chunk.end});
+  }
   for (const std::vector<size_t>& members : planner_.split(lengths)) {
     std::vector<PrefillRows> pass;
-    for (const size_t index : members) pass.push_back(chunks[index]);
+    for (const size_t index : members) pass.push_back(plain[index]);
     prefill_pass(pass);
+  }
+}
+
+void Iteration::prefill_with_logprobs(PrefillRows chunk) {
+  for (const int32_t end = chunk.end; chunk.begin < end; chunk.begin = chunk.end) {
+    chunk.end = std::min(end, chunk.begin + kPromptLogprobRows);
+    prefill_pass({&chunk, 1});
+  }
+}
+
+// Of the prompt's tokens that follow the chunk's own rows. `first_row` is that of its first row.
+void Iteration::collect_prompt_logprobs(const PrefillRows& chunk, const MatrixView& logits,
+                                        int64_t first_row) {
+  RequestState& request = *chunk.request;
+  for (int32_t position = chunk.begin; position < chunk.prompt_rows_end(); ++position) {
+    const MatrixView view = row_range(logits, first_row + position - chunk.begin, 1);
+    const std::span values(static_cast<float*>(view.data), static_cast<size_t>(view.cols));
+    const float logit = values[request.tokens[position + 1]];
+    if (std::isnan(logit)) request.failed = true;
+    request.prompt_logprobs.push_back(LogprobRow(values, *request.prompt_top_logprobs).of(logit));
   }
 }
 
@@ -109,14 +143,17 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks) {
     const auto tokens = std::span<const int32_t>(chunk.request->tokens)
                             .subspan(chunk.begin, chunk.end - chunk.begin);
     rows.add(*chunk.request, tokens, chunk.begin, store_.page_size());
-    if (chunk.end == static_cast<int32_t>(chunk.request->tokens.size()))
-      logit_rows.push_back(static_cast<int32_t>(rows.token_ids.size()) - 1);
+    for (int32_t position = chunk.begin; position < chunk.prompt_rows_end(); ++position)
+      logit_rows.push_back(rows.row_begin.back() + position - chunk.begin);
+    if (chunk.is_last()) logit_rows.push_back(static_cast<int32_t>(rows.token_ids.size()) - 1);
   }
   const MatrixView logits = run_target(PassKind::kPrefill, rows, logit_rows);
   int64_t logit_row = 0;
   for (const PrefillRows& chunk : chunks) {
     RequestState& request = *chunk.request;
-    if (chunk.end != static_cast<int32_t>(request.tokens.size())) continue;
+    collect_prompt_logprobs(chunk, logits, logit_row);
+    logit_row += std::max(chunk.prompt_rows_end() - chunk.begin, 0);
+    if (!chunk.is_last()) continue;
     request.logprobs.clear();
     draw(request, logits, logit_row++);
   }

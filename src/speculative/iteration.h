@@ -11,6 +11,7 @@
 // nearly as often as rejection sampling would accept.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -41,6 +42,9 @@ struct RequestState {
   int draft_steps = 0;              // proposals wanted for the next iteration; 0: none
   std::optional<int> top_logprobs;  // set: log probabilities are kept, and of so many best tokens
   std::vector<TokenLogprobs> logprobs;  // of the tokens that the latest pass appended
+  // Set: prefill collects those of the prompt's tokens from the second on; it begins at position 0.
+  std::optional<int> prompt_top_logprobs;
+  std::vector<TokenLogprobs> prompt_logprobs;
   bool failed = false;  // a row of logits held nothing to draw; what followed is worthless
 };
 
@@ -48,12 +52,20 @@ struct PrefillRows {
   RequestState* request = nullptr;
   int32_t begin = 0;  // positions [begin, end) of request->tokens
   int32_t end = 0;
+
+  bool is_last() const { return end == static_cast<int32_t>(request->tokens.size()); }
+  // Rows [begin, this) predict tokens whose log probabilities are wanted.
+  int32_t prompt_rows_end() const {
+    if (!request->prompt_top_logprobs) return begin;
+    return std::min(end, static_cast<int32_t>(request->prompt_len) - 1);
+  }
 };
 
 struct IterationResult {
   // Tokens appended to requests[i].tokens; for speculation counters: drafted, accepted.
   std::vector<int32_t> new_tokens;
-  std::vector<TokenLogprobs> logprobs;  // of new_tokens, where the request wants them
+  std::vector<TokenLogprobs> logprobs;         // of new_tokens, where the request wants them
+  std::vector<TokenLogprobs> prompt_logprobs;  // with the first token
   int drafted = 0;
   int accepted = 0;
 };
@@ -82,6 +94,9 @@ class Iteration {
   struct Rows;
   static void keep_allowed(OutputGuide guide, std::vector<int32_t>& drafts);
   void prefill_pass(std::span<const PrefillRows> chunks);
+  void prefill_with_logprobs(PrefillRows chunk);
+  void collect_prompt_logprobs(const PrefillRows& chunk, const MatrixView& logits,
+                               int64_t first_row);
   // f32 [logit_rows, V] in host memory.
   MatrixView run_target(PassKind kind, Rows& rows, std::span<const int32_t> logit_rows);
   // What the drafter reads of the latest target pass, f32 [T, sum of captured widths], in host

@@ -1,4 +1,5 @@
 // Rows 11 to 36 of the conformance checklist: /v1/completions.
+#include "base/utf8.h"
 #include "server/live_server.h"
 
 namespace foresail {
@@ -163,6 +164,66 @@ TEST_F(Completions, Row26Logprobs) {
   expect_refused(complete({{"logprobs", true}}), "logprobs", "integer, not a boolean");
 }
 
+// What harnesses that score given texts send and read: the prompt's tokens, then the output's.
+TEST_F(Completions, Row27EchoWithLogprobsBeginsWithNull) {
+  const OrderedJson ids = tokens_of(port(), "Once upon a time");
+  const OrderedJson output = complete({{"logprobs", 2}}).json()["choices"][0]["logprobs"];
+  for (const int max_tokens : {0, 1, 12}) {
+    SCOPED_TRACE(max_tokens);
+    const OrderedJson fields = {
+        {"prompt", {ids, ids}}, {"echo", true}, {"logprobs", 2}, {"max_tokens", max_tokens}};
+    const OrderedJson whole = complete(fields).json();
+    ASSERT_EQ(whole["choices"].size(), 2u) << whole;
+    EXPECT_EQ(whole["usage"]["completion_tokens"], 2 * max_tokens);
+    EXPECT_EQ(whole["choices"][0]["logprobs"], whole["choices"][1]["logprobs"]);
+    const OrderedJson& choice = whole["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "length");
+    const OrderedJson& logprobs = choice["logprobs"];
+    for (const char* list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
+      ASSERT_EQ(logprobs[list].size(), ids.size() + max_tokens) << list;
+    EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
+    EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
+    std::string joined;
+    for (size_t i = 0; i < ids.size() + max_tokens; ++i) {
+      EXPECT_EQ(logprobs["text_offset"][i], count_characters(joined));
+      joined += logprobs["tokens"][i].get<std::string>();
+      if (i == 0) continue;
+      EXPECT_LE(logprobs["token_logprobs"][i].get<double>(), 0.0);
+      EXPECT_GE(logprobs["top_logprobs"][i].size(), 2u);
+    }
+    EXPECT_EQ(choice["text"], joined);
+    for (int i = 0; i < max_tokens; ++i)
+      EXPECT_EQ(logprobs["token_logprobs"][ids.size() + i], output["token_logprobs"][i]);
+
+    OrderedJson streaming = fields;
+    streaming["stream"] = true;
+    OrderedJson tokens = OrderedJson::array();
+    std::string streamed;
+    for (const OrderedJson& chunk : complete(streaming).chunks()) {
+      const OrderedJson& piece = chunk["choices"][0];
+      if (piece["index"] != 0) continue;
+      streamed += piece["text"].get<std::string>();
+      if (piece["logprobs"].is_null()) continue;
+      for (const OrderedJson& token : piece["logprobs"]["tokens"]) tokens.push_back(token);
+    }
+    EXPECT_EQ(streamed, joined);
+    EXPECT_EQ(tokens, logprobs["tokens"]);
+  }
+}
+
+// The begin token that a text gets is scored like any other, and takes no room in the echo.
+TEST_F(Completions, EchoWithLogprobsOfAText) {
+  const OrderedJson choice =
+      complete({{"echo", true}, {"logprobs", 0}, {"max_tokens", 1}}).json()["choices"][0];
+  const OrderedJson& logprobs = choice["logprobs"];
+  const size_t count = logprobs["tokens"].size();
+  ASSERT_GE(count, 3u) << choice;
+  EXPECT_EQ(logprobs["text_offset"][0], 0);
+  EXPECT_EQ(logprobs["text_offset"][1], 0);
+  EXPECT_EQ(logprobs["text_offset"][count - 1], std::string("Once upon a time").size());
+  EXPECT_TRUE(choice["text"].get<std::string>().starts_with("Once upon a time"));
+}
+
 TEST_F(Completions, Row28SeedsRepeat) {
   const auto draw = [&](int64_t seed) {
     return text({{"temperature", 1.0}, {"seed", seed}, {"max_tokens", 16}});
@@ -222,7 +283,6 @@ TEST_F(Completions, Row35And36WhatIsNotServedIsNamed) {
   EXPECT_EQ(complete({{"best_of", 2}, {"n", 2}}).status, 200);
   for (const char* field : {"prompt_logprobs", "guided_grammar", "ebnf", "allowed_token_ids"})
     expect_refused(complete({{field, {{"x", 1}}}}), field, "not supported");
-  expect_refused(complete({{"logprobs", 1}, {"echo", true}}), "echo", "prompt");
   EXPECT_EQ(complete({{"suffix", nullptr}, {"logprobs", nullptr}}).status, 200);
 }
 

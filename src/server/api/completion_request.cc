@@ -32,8 +32,7 @@ ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const Served
   fields.integer("best_of", spec.choices, spec.choices, best_of);
   bool echo = false;
   fields.boolean("echo", echo);
-  if (echo && spec.options.top_logprobs)
-    fields.refuse("echo", "with 'logprobs' needs those of the prompt, which this server lacks");
+  if (echo) spec.options.prompt_top_logprobs = spec.options.top_logprobs;
   int64_t max_tokens = kDefaultMaxTokens;
   fields.integer("max_tokens", echo ? 0 : 1, INT32_MAX, max_tokens);
   compile_output(fields, read_output_form(fields), {}, model, spec.options.grammar);

@@ -23,7 +23,7 @@ struct GenerationSpec {
   bool batch = false;               // the prompt came as a list of prompts
   std::vector<std::string> echoes;  // per prompt: text before its output; empty list: no echo
   Request options;                  // all but the prompt and what follows from its length
-  // Of each prompt's output; 0: none is run, only the echo comes back.
+  // Of each prompt's output; 0: only the echo comes back.
   std::vector<int64_t> max_tokens;
   int choices = 1;  // per prompt
   bool seeded = false;

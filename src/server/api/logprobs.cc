@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/utf8.h"
@@ -27,13 +28,6 @@ std::string name_of(const Tokenizer* tokenizer, int32_t id) {
 
 void append_number(std::string& out, float logprob) {
   fmt::format_to(std::back_inserter(out), "{}", std::isfinite(logprob) ? logprob : kLeast);
-}
-
-// A token of several bytes of one character counts where the character begins.
-int64_t characters(std::string_view bytes) {
-  int64_t count = 0;
-  for (const char byte : bytes) count += (static_cast<uint8_t>(byte) & 0xC0) != 0x80 ? 1 : 0;
-  return count;
 }
 
 void append_entry(std::string& out, const Tokenizer* tokenizer, int32_t id, float logprob) {
@@ -73,24 +67,43 @@ void append_top(std::string& out, const Tokenizer* tokenizer, int32_t id,
 }  // namespace
 
 void append_completion_logprobs(std::string& out, const Tokenizer* tokenizer, const Choice& choice,
-                                std::span<const int32_t> ids,
+                                std::span<const int32_t> prompt, std::span<const int32_t> ids,
                                 std::span<const TokenLogprobs> logprobs) {
-  if (logprobs.empty()) {
+  if (logprobs.empty() && prompt.empty()) {
     out += "null";
     return;
   }
   std::string tokens, numbers, top, offsets;
-  int64_t offset = 0;
-  for (size_t i = 0; i + ids.size() < choice.ids.size(); ++i)
-    offset += characters(bytes_of(tokenizer, choice.ids[i]));
+  const auto append = [&](int32_t id, const TokenLogprobs* logprob, int64_t offset) {
+    if (!tokens.empty())
+      for (std::string* list : {&tokens, &numbers, &top, &offsets}) *list += ',';
+    append_json_string(tokens, name_of(tokenizer, id));
+    // A begin token that the echo leaves out would lie before it.
+    offsets += std::to_string(std::max<int64_t>(offset, 0));
+    if (logprob == nullptr) {
+      numbers += "null";
+      top += "null";
+    } else {
+      append_number(numbers, logprob->chosen);
+      append_top(top, tokenizer, id, *logprob);
+    }
+  };
+  const auto width = [&](int32_t id) { return count_characters(bytes_of(tokenizer, id)); };
+  const auto total_width = [&](std::span<const int32_t> list) {
+    int64_t total = 0;
+    for (const int32_t id : list) total += width(id);
+    return total;
+  };
+  int64_t offset = choice.echo_chars - total_width(prompt);
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    append(prompt[i], i == 0 ? nullptr : &choice.prompt_logprobs[i - 1], offset);
+    offset += width(prompt[i]);
+  }
+  const std::span<const int32_t> told(choice.ids);
+  offset = choice.echo_chars + total_width(told.first(told.size() - ids.size()));
   for (size_t i = 0; i < logprobs.size(); ++i) {
-    for (std::string* list : {&tokens, &numbers, &top, &offsets})
-      if (i > 0) *list += ',';
-    append_json_string(tokens, name_of(tokenizer, ids[i]));
-    append_number(numbers, logprobs[i].chosen);
-    append_top(top, tokenizer, ids[i], logprobs[i]);
-    offsets += std::to_string(offset);
-    offset += characters(bytes_of(tokenizer, ids[i]));
+    append(ids[i], &logprobs[i], offset);
+    offset += width(ids[i]);
   }
   fmt::format_to(std::back_inserter(out),
                  "{{\"tokens\":[{}],\"token_logprobs\":[{}],\"top_logprobs\":[{}],"

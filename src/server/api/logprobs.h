@@ -11,9 +11,10 @@
 namespace foresail {
 
 // {"tokens":[..],"token_logprobs":[..],"top_logprobs":[{..}],"text_offset":[..]}. `ids` are the
-// latest of the choice; offsets count characters of its output, over every piece.
+// latest of the choice; offsets count characters of its text, over every piece. `prompt` are the
+// ids of an echo that goes before them, or none; the first has no log probability.
 void append_completion_logprobs(std::string& out, const Tokenizer* tokenizer, const Choice& choice,
-                                std::span<const int32_t> ids,
+                                std::span<const int32_t> prompt, std::span<const int32_t> ids,
                                 std::span<const TokenLogprobs> logprobs);
 // {"content":[{"token","logprob","bytes","top_logprobs":[..]}],"refusal":null}
 void append_chat_logprobs(std::string& out, const Tokenizer* tokenizer,

@@ -19,7 +19,9 @@ struct Choice {
   std::vector<ToolCallDelta> calls;  // [index], whole so far
   int64_t reasoning_tokens = 0;
   std::vector<int32_t> ids;
-  std::vector<TokenLogprobs> logprobs;  // [id], where they were asked for
+  std::vector<TokenLogprobs> logprobs;         // [id], where they were asked for
+  int64_t echo_chars = 0;                      // characters of the echo in `text`
+  std::vector<TokenLogprobs> prompt_logprobs;  // where they were asked for, from the second id on
   std::optional<FinishReason> finish;
   GenerationStats stats;
   double elapsed_s = 0.0;  // from arrival to its latest token
@@ -47,6 +49,7 @@ struct GenerationRecord {
 // What is new in one choice since it was last told.
 struct Piece {
   size_t choice = 0;
+  bool has_echo = false;  // it comes with the first token, since its log probabilities do
   std::string text;
   std::string reasoning;
   std::vector<ToolCallDelta> calls;
