@@ -36,8 +36,8 @@ struct ModelOptions {
   bool deterministic = false;
   bool disable_cuda_graph = false;  // cuda: passes of few rows are launched kernel by kernel
   std::string cpu_isa = "auto";
-  // Prefill: auto, absorbed or expanded. Auto is the cheaper form where one request runs alone, and
-  // absorbed in the engine: only there a request's output cannot depend on what else is running.
+  // Prefill: auto, absorbed or expanded. Auto is the cheaper one for each chunk of a prompt. With
+  // absorbed, output does not depend, bit for bit, on how a prompt is cut and what of it is cached.
   std::string attention_path = "auto";
   // paged (block table), indexed (list of key slots), reference (float64); also the names other
   // engines give to what reads the same.

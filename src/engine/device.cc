@@ -16,9 +16,6 @@ void check_cuda_options(const ModelOptions& options, DType dtype) {
         ErrorCode::kUsage,
         "--device cuda multiplies bf16 weights: leave out --dtype {} or choose --device cpu",
         options.dtype);
-  if (parse_attention_path(options.attention_path) == AttentionPath::kExpanded)
-    throw_error(ErrorCode::kUsage,
-                "--device cuda has no expanded attention yet: leave out --attention-path expanded");
   if (parse_attention_backend(options.attention_backend) == AttentionBackend::kReference)
     throw_error(ErrorCode::kUsage,
                 "--attention-backend reference runs on the host: choose --device cpu for it");

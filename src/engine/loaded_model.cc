@@ -84,8 +84,7 @@ AttentionConfig attention_config(const ModelOptions& options) {
                 "reference is for both or for none",
                 backend_name(config.fallback_backend), backend_name(config.backend));
   config.page_size = options.page_size;
-  config.prefill_path = options.device == "cuda" ? AttentionPath::kAbsorbed
-                                                 : parse_attention_path(options.attention_path);
+  config.prefill_path = parse_attention_path(options.attention_path);
   config.disable_chunked_prefix_cache = options.disable_chunked_prefix_cache;
   config.segmented_prefill = options.segmented_prefill;
   config.skip_draft_kv_indices = options.skip_draft_kv_indices;

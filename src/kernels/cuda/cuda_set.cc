@@ -36,15 +36,15 @@ cuda::Element element_of(DType dtype) {
   }
 }
 
-cuda::Rows rows_of(const MatrixView& view) {
-  return {view.data, element_of(view.dtype), view.rows, view.cols, view.stride};
-}
-
 cuda::Rope rope_of(const RopeTable& rope) {
   return {rope.cos, rope.sin, rope.rope_dim, rope.layout == RopeLayout::kHalfSplit};
 }
 
 }  // namespace
+
+cuda::Rows rows_of(const MatrixView& view) {
+  return {view.data, element_of(view.dtype), view.rows, view.cols, view.stride};
+}
 
 cuda::Cache cache_view(const LatentCache& cache) {
   return {cache.data,      element_of(cache.dtype),

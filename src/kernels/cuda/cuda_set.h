@@ -35,6 +35,7 @@ class CudaMatrix final : public Matrix {
   uint64_t size_bytes_;
 };
 
+cuda::Rows rows_of(const MatrixView& view);
 cuda::Cache cache_view(const LatentCache& cache);
 
 class CudaKernels final : public KernelSet {
@@ -75,7 +76,6 @@ class CudaKernels final : public KernelSet {
                         const MatrixView& out) override;
   void value_up(const MatrixView& in, std::span<const MatrixPtr> w_uv,
                 const MatrixView& out) override;
-  // The expanded form is not on this device: passes are planned absorbed. These throw.
   void expand_latent(const SequenceRows& sequence, int64_t key_begin, const LatentCache& cache,
                      std::span<const MatrixPtr> w_uk, std::span<const MatrixPtr> w_uv,
                      const MatrixView& k_nope, const MatrixView& k_rope,
@@ -97,6 +97,7 @@ class CudaKernels final : public KernelSet {
     kPassWords,
     kQuery,
     kLatentOut,
+    kLatents,
     kPartials,
     kTensorCore,
     kPairs,

@@ -25,11 +25,6 @@ MatrixView row_range(const MatrixView& matrix, int64_t first, int64_t count) {
           matrix.stride};
 }
 
-[[noreturn]] void no_expanded_form() {
-  throw_error(ErrorCode::kUsage,
-              "the CUDA device has no expanded attention yet: choose --attention-path absorbed");
-}
-
 }  // namespace
 
 void CudaKernels::absorb_query(const MatrixView& q, std::span<const MatrixPtr> w_uk_t, int nope_dim,
@@ -162,22 +157,6 @@ void CudaKernels::latent_attention(const MatrixView& q, int head_count, float so
   args.workspace = scratch(Scratch::kPartials, cuda::latent_workspace_bytes(args));
   cuda::latent_attention(stream(), args);
   check("latent_attention");
-}
-
-void CudaKernels::expand_latent(const SequenceRows&, int64_t, const LatentCache&,
-                                std::span<const MatrixPtr>, std::span<const MatrixPtr>,
-                                const MatrixView&, const MatrixView&, const MatrixView&) {
-  no_expanded_form();
-}
-
-void CudaKernels::expanded_attention(const MatrixView&, int, float, bool, const ExpandedKeys&,
-                                     const MatrixView&, const MatrixView&) {
-  no_expanded_form();
-}
-
-void CudaKernels::merge_attention(const MatrixView&, const MatrixView&, const MatrixView&,
-                                  const MatrixView&) {
-  no_expanded_form();
 }
 
 void CudaKernels::route(const MatrixView& logits, const RouteParams& params, int32_t* ids,

@@ -1,0 +1,170 @@
+// Expanded attention of the CUDA set beside the oracle.
+#include <fmt/format.h>
+
+#include "gpu_fixture.h"
+#include "kernel/random_inputs.h"
+
+namespace foresail {
+namespace {
+
+constexpr float kScale = 0.2f;
+
+struct Geometry {
+  int heads, rope, nope, value;
+};
+// Small and odd ones, those of the families.
+constexpr Geometry kGeometries[] = {
+    {3, 16, 24, 40}, {2, 5, 7, 9}, {4, 64, 128, 128}, {2, 64, 192, 256}, {2, 32, 64, 64}};
+
+using GpuExpanded = GpuTest;
+
+struct Keys {
+  Tensor nope, rope, value;
+  Keys(int64_t count, const Geometry& g)
+      : nope(DType::kF32, count, g.heads * g.nope),
+        rope(DType::kF32, count, g.rope),
+        value(DType::kF32, count, g.heads * g.value) {
+    nope.randomize(1);
+    rope.randomize(2);
+    value.randomize(3);
+  }
+};
+
+TEST_F(GpuExpanded, AttentionMatchesOracle) {
+  for (const Geometry& g : kGeometries)
+    for (const auto& [rows, key_count] :
+         {std::pair{1, 1}, {1, 65}, {33, 33}, {70, 131}, {9, 4}, {200, 200}, {130, 400}})
+      for (const bool causal : {true, false})
+        for (const bool exact : {true, false}) {
+          Keys keys(key_count, g);
+          const Copy nope = copy(keys.nope), rope = copy(keys.rope), value = copy(keys.value);
+          const Tensor q = Tensor(DType::kF32, rows, g.heads * (g.nope + g.rope), 4).randomize(4);
+          Tensor got(DType::kF32, rows, g.heads * g.value, 3), lse(DType::kF32, rows, g.heads, 1);
+          Tensor want = got, want_lse = lse;
+          const Copy q_copy = copy(q), out = copy(got), out_lse = copy(lse);
+          set().expanded_attention(q_copy, g.heads, kScale, causal,
+                                   {nope.f32(), rope.f32(), value.f32(), key_count, g.rope, exact},
+                                   out, out_lse);
+          ref().expanded_attention(
+              q, g.heads, kScale, causal,
+              {keys.nope.f32(), keys.rope.f32(), keys.value.f32(), key_count, g.rope}, want,
+              want_lse);
+          const double tolerance = exact ? 1e-4 : 1.5e-2;
+          const std::string label =
+              fmt::format("nope {} value {} rows {} keys {} causal {} exact {}", g.nope, g.value,
+                          rows, key_count, causal, exact);
+          expect_close(out.read(got), want, tolerance, label);
+          expect_close(out_lse.read(lse), want_lse, tolerance, label + " lse");
+        }
+}
+
+// Whatever rows are beside it and however its call is cut.
+TEST_F(GpuExpanded, RowsDoNotDependOnTheBatch) {
+  const Geometry g = {2, 16, 24, 40};
+  constexpr int kKeys = 300;
+  Keys keys(kKeys, g);
+  const Copy nope = copy(keys.nope), rope = copy(keys.rope), value = copy(keys.value);
+  const Tensor q = Tensor(DType::kF32, kKeys, g.heads * (g.nope + g.rope)).randomize(4);
+  const auto attend = [&](const Tensor& rows, int key_count, Tensor& result, Tensor& lse) {
+    const Copy q_copy = copy(rows), out = copy(result), out_lse = copy(lse);
+    set().expanded_attention(q_copy, g.heads, kScale, true,
+                             {nope.f32(), rope.f32(), value.f32(), key_count, g.rope}, out,
+                             out_lse);
+    out.read(result);
+    out_lse.read(lse);
+  };
+  Tensor all(DType::kF32, kKeys, g.heads * g.value), all_lse(DType::kF32, kKeys, g.heads);
+  attend(q, kKeys, all, all_lse);
+  for (const int last : {0, 1, 63, 64, 65, 130, 299})
+    for (const int count : {1, 2, 17, 64}) {
+      if (count > last + 1) continue;
+      std::vector<int> which;
+      for (int i = 0; i < count; ++i) which.push_back(last - count + 1 + i);
+      Tensor out(DType::kF32, count, g.heads * g.value), lse(DType::kF32, count, g.heads);
+      attend(q.pick(which), last + 1, out, lse);
+      for (int i = 0; i < count; ++i) {
+        expect_same_row(out, i, all, which[static_cast<size_t>(i)], fmt::format("last {}", last));
+        expect_same_row(lse, i, all_lse, which[static_cast<size_t>(i)], "lse");
+      }
+    }
+}
+
+TEST_F(GpuExpanded, PartsMergeToTheWhole) {
+  const Geometry g = {3, 16, 24, 40};
+  Keys keys(200, g);
+  const Copy nope = copy(keys.nope), rope = copy(keys.rope), value = copy(keys.value);
+  const Tensor q = Tensor(DType::kF32, 50, g.heads * (g.nope + g.rope)).randomize(4);
+  const Copy q_copy = copy(q);
+  Tensor blank(DType::kF32, 50, g.heads * g.value), blank_lse(DType::kF32, 50, g.heads);
+  const auto attend = [&](int64_t from, int64_t count, bool causal, const Copy& out,
+                          const Copy& lse) {
+    set().expanded_attention(
+        q_copy, g.heads, kScale, causal,
+        {nope.f32() + from * keys.nope.cols(), rope.f32() + from * keys.rope.cols(),
+         value.f32() + from * keys.value.cols(), count, g.rope, true},
+        out, lse);
+  };
+  const Copy whole = copy(blank), whole_lse = copy(blank_lse), out = copy(blank),
+             lse = copy(blank_lse), part = copy(blank), part_lse = copy(blank_lse);
+  attend(0, 200, true, whole, whole_lse);
+  attend(150, 50, true, out, lse);
+  attend(0, 150, false, part, part_lse);
+  set().merge_attention(part, part_lse, out, lse);
+  Tensor want = blank, want_lse = blank_lse, got = blank, got_lse = blank_lse;
+  expect_close(out.read(got), whole.read(want), 1e-5, "merged");
+  expect_close(lse.read(got_lse), whole_lse.read(want_lse), 1e-5, "merged lse");
+
+  // A part without keys changes nothing, on either side.
+  Tensor empty = Tensor(DType::kF32, 50, g.heads * g.value).fill(0.0f);
+  Tensor empty_lse = Tensor(DType::kF32, 50, g.heads).fill(-std::numeric_limits<float>::infinity());
+  const Copy none = copy(empty), none_lse = copy(empty_lse);
+  set().merge_attention(none, none_lse, out, lse);
+  Tensor after = blank, after_lse = blank_lse;
+  out.read(after);
+  lse.read(after_lse);
+  set().merge_attention(out, lse, none, none_lse);
+  for (int row = 0; row < 50; ++row) {
+    expect_same_row(after, row, got, row, "empty other");
+    expect_same_row(after_lse, row, got_lse, row, "empty other lse");
+    expect_same_row(none.read(empty), row, got, row, "empty base");
+    expect_same_row(none_lse.read(empty_lse), row, got_lse, row, "empty base lse");
+  }
+}
+
+TEST_F(GpuExpanded, KeysAndValuesMatchOracle) {
+  constexpr int kLatent = 64, kFirst = 30, kKeys = 300;
+  const Geometry g = {3, 16, 24, 40};
+  std::vector<MatrixPtr> uk, uv, ref_uk, ref_uv;
+  for (int h = 0; h < g.heads; ++h) {
+    const Tensor k = Tensor(DType::kBF16, g.nope, kLatent).randomize(10 + h, 0.1f);
+    const Tensor v = Tensor(DType::kBF16, g.value, kLatent).randomize(20 + h, 0.1f);
+    uk.push_back(set().pack(k.as_weight()));
+    uv.push_back(set().pack(v.as_weight()));
+    ref_uk.push_back(ref().pack(k.as_weight()));
+    ref_uv.push_back(ref().pack(v.as_weight()));
+  }
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3})
+    for (const int page_size : {1, 16, 64}) {
+      const std::vector<int> lengths = {7, kFirst + kKeys};
+      const ScatteredCache cache(dtype, page_size, kLatent, g.rope, lengths);
+      const Copy storage = copy(cache.storage());
+      LatentCache device = cache.view();
+      device.data = storage.view().data;
+      const std::vector<SequenceRows> rows = {{0, 1, 7, cache.table(0)},
+                                              {1, 1, kFirst + kKeys, cache.table(1)}};
+      const std::vector<int32_t> positions = {6, kFirst + kKeys - 1};
+      begin({.positions = positions, .sequences = rows, .page_size = page_size});
+      Keys got(kKeys, g), want(kKeys, g);
+      const Copy nope = copy(got.nope), rope = copy(got.rope), value = copy(got.value);
+      set().expand_latent(rows[1], kFirst, device, uk, uv, nope, rope, value);
+      ref().expand_latent(rows[1], kFirst, cache.view(), ref_uk, ref_uv, want.nope, want.rope,
+                          want.value);
+      const std::string label = fmt::format("{} page {}", dtype_name(dtype), page_size);
+      expect_close(nope.read(got.nope), want.nope, 1e-4, label + " k_nope");
+      expect_close(rope.read(got.rope), want.rope, 1e-7, label + " k_rope");
+      expect_close(value.read(got.value), want.value, 1e-4, label + " value");
+    }
+}
+
+}  // namespace
+}  // namespace foresail
