@@ -15,6 +15,11 @@ class GpuAttention : public testing::TestWithParam<bool> {
     const Copy storage(set(), cache.storage());
     LatentCache device = cache.view();
     device.data = storage.view().data;
+    return attend_in(device, q, heads, scale, rows, out);
+  }
+  // `device` lies in the memory of the set.
+  Tensor attend_in(const LatentCache& device, const Tensor& q, int heads, float scale,
+                   std::span<const SequenceRows> rows, const Tensor& out) {
     set().begin_pass({.positions = std::vector<int32_t>(static_cast<size_t>(q.rows())),
                       .sequences = rows,
                       .page_size = device.page_size});
@@ -100,6 +105,35 @@ TEST_P(GpuAttention, LatentRowsEqualDecodeRows) {
         attend(q.pick({7, p}), 5, 0.1f, rows, cache, Tensor(DType::kF32, 2, 5 * 128));
     expect_same_row(out, 1, all, p, "decode at " + std::to_string(p));
   }
+}
+
+// T20, T21: pages beyond 2^31 and 2^32 bytes, and table entries past the length that lead nowhere.
+TEST_P(GpuAttention, PoolsBeyondFourGibibytes) {
+  constexpr int kHeads = 4, kLatent = 512, kRope = 64, kWidth = kLatent + kRope, kPage = 64;
+  const int64_t page_bytes = int64_t{kPage} * kWidth * 2;
+  const int64_t page_count = (int64_t{9} << 30) / page_bytes;
+  const int length = 7 * kPage;
+  const ScatteredCache near(DType::kBF16, kPage, kLatent, kRope, {length});
+  const Buffer pool(static_cast<size_t>(page_count * page_bytes), set().memory());
+  std::vector<int32_t> entries;
+  for (const int64_t gib : {8, 0, 4, 2, 6, 1, 3}) {
+    const auto page = static_cast<int32_t>((gib << 30) / page_bytes + 1);
+    const std::byte* from = static_cast<const std::byte*>(near.view().data) +
+                            near.table(0)[entries.size()] * page_bytes;
+    set().memory().upload(pool.data() + page * page_bytes, from, page_bytes);
+    entries.push_back(page);
+  }
+  entries.insert(entries.end(), 8, INT32_MAX);
+  LatentCache far = near.view();
+  far.data = pool.data();
+  far.page_count = page_count;
+  const Tensor q = Tensor(DType::kF32, 3, kHeads * kWidth).randomize(6, 0.5f);
+  const SequenceRows near_batch[] = {{0, 3, length, near.table(0)}};
+  const SequenceRows far_batch[] = {{0, 3, length, entries.data()}};
+  const Tensor blank(DType::kF32, 3, kHeads * kLatent);
+  const Tensor want = attend(q, kHeads, 0.1f, near_batch, near, blank);
+  const Tensor got = attend_in(far, q, kHeads, 0.1f, far_batch, blank);
+  for (int row = 0; row < 3; ++row) expect_same_row(got, row, want, row, "far pages");
 }
 
 }  // namespace

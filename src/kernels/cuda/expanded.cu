@@ -80,18 +80,25 @@ __device__ __forceinline__ void store_rest(const Tile& tile, int row, int col, f
 }
 
 // Columns [col, col + width) of every row of a tile from source(row), a row of f32 or null (zeros),
-// float or float2 at a time.
+// float or float2 at a time. What is read is written by no block of the kernel.
 template <bool kExact, typename T, typename Source>
-__device__ void fill(const Tile& tile, int col, int width, const Source& source) {
+__device__ __forceinline__ void fill(const Tile& tile, int col, int width, const Source& source) {
   constexpr int kStep = sizeof(T) / sizeof(float);
-  for (int row = threadIdx.x / kWarp; row < tile.rows; row += kWarps) {
-    const float* from = source(row);
+  constexpr int kAtOnce = 4;  // rows on their way: kWarps * kAtOnce divides every tile's rows
+  for (int first = threadIdx.x / kWarp; first < tile.rows; first += kWarps * kAtOnce)
     for (int d = threadIdx.x % kWarp * kStep; d < width; d += kWarp * kStep) {
-      const T value = from == nullptr ? T{} : *reinterpret_cast<const T*>(from + d);
-      store(tile, row, col + d, value);
-      if constexpr (kExact) store_rest(tile, row, col + d, value);
+      T values[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const float* from = source(first + i * kWarps);
+        values[i] = from == nullptr ? T{} : __ldg(reinterpret_cast<const T*>(from + d));
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        store(tile, first + i * kWarps, col + d, values[i]);
+        if constexpr (kExact) store_rest(tile, first + i * kWarps, col + d, values[i]);
+      }
     }
-  }
 }
 
 __device__ __forceinline__ float quad_max(float value) {
@@ -108,7 +115,8 @@ __device__ __forceinline__ float quad_sum(float value) {
 // of two queries: rows lane / 4 and lane / 4 + 8 of its warp's sixteen. `even`: all dimensions and
 // strides are.
 template <bool kExact, int kValueDim>
-__global__ void __launch_bounds__(kThreads, 1) attention_kernel(ExpandedArgs args, bool even) {
+__global__ void __launch_bounds__(kThreads, kExact || kValueDim > 128 ? 1 : 2)
+    attention_kernel(ExpandedArgs args, bool even) {
   constexpr int kKeys = tile_keys(kExact);
   extern __shared__ __align__(16) __nv_bfloat16 shared[];
   const int query_dim = args.nope_dim + args.rope_dim;
@@ -124,7 +132,8 @@ __global__ void __launch_bounds__(kThreads, 1) attention_kernel(ExpandedArgs arg
   const int64_t first_row = int64_t{gridDim.y - 1 - blockIdx.y} * kTileRows;
   const int row_count = static_cast<int>(min(int64_t{kTileRows}, args.rows - first_row));
   const auto visible_to = [&](int64_t row) {
-    return args.causal ? min(args.key_count, args.key_count - args.rows + 1 + row) : args.key_count;
+    const int64_t seen = args.causal ? args.key_count - args.rows + 1 + row : args.key_count;
+    return static_cast<int>(min(args.key_count, seen));
   };
 
   // What is past the dimensions stays zero; of the values it is never read from.
@@ -147,16 +156,17 @@ __global__ void __launch_bounds__(kThreads, 1) attention_kernel(ExpandedArgs arg
   float largest[2] = {-INFINITY, -INFINITY};  // scores in units of log 2
   float sum[2] = {0.0f, 0.0f};
   float acc[kValueDim / 8][4] = {};
-  int64_t visible[2];
+  int visible[2];
   for (int i = 0; i < 2; ++i) visible[i] = visible_to(first_row + warp * 16 + lane / 4 + 8 * i);
-  const int64_t most_visible = visible_to(first_row + row_count - 1);
+  const int most_visible = visible_to(first_row + row_count - 1);
   const float scale = args.softmax_scale * kLog2e;
 
-  for (int64_t begin = 0; begin < most_visible; begin += kKeys) {
-    const auto in_tile = static_cast<int>(min(int64_t{kKeys}, args.key_count - begin));
+  for (int begin = 0; begin < most_visible; begin += kKeys) {
+    const int in_tile = static_cast<int>(min(int64_t{kKeys}, args.key_count - begin));
     const auto row_of = [&](const float* data, int64_t stride, int64_t offset) {
-      return
-          [=](int row) { return row < in_tile ? data + (begin + row) * stride + offset : nullptr; };
+      return [=](int row) {
+        return row < in_tile ? data + int64_t{begin + row} * stride + offset : nullptr;
+      };
     };
     __syncthreads();  // the tiles before are still read
     fill_columns(
@@ -195,7 +205,7 @@ __global__ void __launch_bounds__(kThreads, 1) attention_kernel(ExpandedArgs arg
     for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int64_t key = begin + j * 8 + lane % 4 * 2 + i % 2;
+        const int key = begin + j * 8 + lane % 4 * 2 + i % 2;
         scores[j][i] = key < visible[i / 2] ? scores[j][i] * scale : -INFINITY;
         best[i / 2] = fmaxf(best[i / 2], scores[j][i]);
       }

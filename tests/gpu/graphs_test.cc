@@ -1,0 +1,70 @@
+// Recorded passes beside passes launched kernel by kernel: the same bits, whatever came before.
+#include <gtest/gtest.h>
+
+#include "engine/engine_harness.h"
+
+namespace foresail {
+namespace {
+
+EngineOptions options_of(bool graphs) {
+  EngineOptions options;
+  options.model_path = model_path("tales");
+  options.device = "cuda";
+  options.deterministic = true;
+  options.attention_path = "absorbed";
+  options.disable_cuda_graph = !graphs;
+  options.disable_radix_cache = true;
+  options.slot_count = options.max_running_requests = 6;
+  options.speculative = {.algorithm = SpeculativeAlgorithm::kMtp, .steps = 3, .adaptive = false};
+  return options;
+}
+
+std::vector<Request> requests_of(int count) {
+  std::vector<Request> requests = random_requests(91, count, 8192);
+  for (Request& request : requests) {
+    request.max_tokens = 24;
+    request.ignore_eos = true;
+  }
+  return requests;
+}
+
+void expect_same(const std::vector<Output>& got, const std::vector<Output>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i].ids, want[i].ids) << i;
+}
+
+// T19
+TEST(GpuGraphs, RecordedEqualsEager) {
+  const std::vector<Request> requests = requests_of(12);
+  std::vector<std::vector<Output>> outputs;
+  for (const bool graphs : {false, true}) {
+    LoadedModel model(options_of(graphs));
+    EngineLoop loop(model, nullptr, options_of(graphs));
+    outputs.push_back(serve(loop, requests));
+  }
+  expect_same(outputs[1], outputs[0]);
+}
+
+// T4, T5: large, small and large batches, prompts and decode rows in every order, in one model.
+TEST(GpuGraphs, NothingIsLeftFromThePassBefore) {
+  const std::vector<Request> requests = requests_of(6);
+  LoadedModel model(options_of(true));
+  std::vector<Output> alone;
+  {
+    EngineLoop loop(model, nullptr, options_of(true));
+    for (const Request& request : requests) alone.push_back(serve(loop, {request})[0]);
+  }
+  for (const int64_t chunk : {2048, 16, 3, 2048}) {
+    EngineOptions options = options_of(true);
+    options.chunked_prefill_size = chunk;
+    EngineLoop loop(model, nullptr, options);
+    for (const size_t count : {size_t{6}, size_t{1}, size_t{6}, size_t{3}, size_t{6}}) {
+      SCOPED_TRACE(count);
+      const std::vector<Request> some(requests.begin(), requests.begin() + count);
+      expect_same(serve(loop, some), {alone.begin(), alone.begin() + count});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace foresail
