@@ -32,16 +32,16 @@ Interval confidence(const std::vector<double>& values) {
   return {mean, t_quantile(values.size() - 1) * std::sqrt(squares / (count - 1) / count)};
 }
 
-enum class Toggle { kDraftKvIndices, kMhaChunkMetadata };
+constexpr const char* kDraftKvIndices = "skip-draft-kv-indices";
+constexpr const char* kMhaChunkMetadata = "skip-mha-chunk-metadata";
 
-void apply(LoadedModel& model, Toggle toggle, bool skip) {
-  model.planner().skip_unread_work(toggle != Toggle::kDraftKvIndices || skip,
-                                   toggle != Toggle::kMhaChunkMetadata || skip);
+void apply(LoadedModel& model, const std::string& toggle, bool skip) {
+  model.planner().skip_unread_work(toggle != kDraftKvIndices || skip,
+                                   toggle != kMhaChunkMetadata || skip);
 }
 
-void bench_ab(BatchBenchFlags& flags, Toggle toggle, const std::string& toggle_name, int rounds) {
-  const auto model = load_for_batch(flags);
-  BatchBench bench(*model, flags.bench);
+void compare(const BatchBenchFlags& flags, LoadedModel& model, BatchBench& bench,
+             const std::string& toggle_name, int rounds) {
   std::vector<std::vector<BatchFigures>> runs(2);  // [skip]
   std::vector<std::string> hashes(2);
   std::vector<double> tpot_change, ttft_change;
@@ -51,7 +51,7 @@ void bench_ab(BatchBenchFlags& flags, Toggle toggle, const std::string& toggle_n
     for (int turn = 0; turn < 2; ++turn) {
       // The order alternates, so that drift of the machine hits both alike.
       const int skip = (turn + round) % 2;
-      apply(*model, toggle, skip == 1);
+      apply(model, toggle_name, skip == 1);
       const BatchBenchResult run = bench.run();
       of[skip] = figures_of(run);
       const std::string hash = sha256_of_ids(run.ids);
@@ -105,25 +105,29 @@ void add_bench_ab(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand(
       "ab", "What leaving out unread metadata is worth: the same run with and without it");
   auto flags = std::make_shared<BatchBenchFlags>();
-  auto toggle = std::make_shared<std::string>();
+  auto toggles = std::make_shared<std::vector<std::string>>();
   auto rounds = std::make_shared<int>(5);
   add_model_flags(*command, flags->model, true);
   add_batch_options(*command, *flags);
-  command->add_option("--toggle", *toggle, "skip-draft-kv-indices or skip-mha-chunk-metadata")
+  command
+      ->add_option("--toggle", *toggles,
+                   "skip-draft-kv-indices, skip-mha-chunk-metadata, or both, comma separated")
+      ->delimiter(',')
       ->required();
   command->add_option("--rounds", *rounds, "interleaved pairs of runs")
       ->capture_default_str()
       ->check(number_in(1, 1000));
   command->add_flag("--json", flags->json, "print one JSON object");
-  command->callback([flags, toggle, rounds] {
-    if (*toggle != "skip-draft-kv-indices" && *toggle != "skip-mha-chunk-metadata")
-      throw_error(ErrorCode::kUsage,
-                  "--toggle {} is unknown: choose skip-draft-kv-indices or skip-mha-chunk-metadata",
-                  *toggle);
-    bench_ab(
-        *flags,
-        *toggle == "skip-draft-kv-indices" ? Toggle::kDraftKvIndices : Toggle::kMhaChunkMetadata,
-        *toggle, *rounds);
+  command->callback([flags, toggles, rounds] {
+    for (const std::string& toggle : *toggles)
+      if (toggle != kDraftKvIndices && toggle != kMhaChunkMetadata)
+        throw_error(
+            ErrorCode::kUsage,
+            "--toggle {} is unknown: choose skip-draft-kv-indices or skip-mha-chunk-metadata",
+            toggle);
+    const auto model = load_for_batch(*flags);
+    BatchBench batch(*model, flags->bench);
+    for (const std::string& toggle : *toggles) compare(*flags, *model, batch, toggle, *rounds);
   });
 }
 

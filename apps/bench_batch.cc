@@ -10,6 +10,7 @@ namespace foresail {
 BatchFigures figures_of(const BatchBenchResult& run) {
   const auto steps = static_cast<double>(run.iteration_s.size());
   const MetadataCounts& counts = run.decode_metadata;
+  const auto per_step = [&](int64_t count) { return static_cast<double>(count) / steps; };
   return {
       .ttft_ms = run.ttft_s * 1e3,
       .mean_tpot_ms = mean_of(run.tpot_s) * 1e3,
@@ -22,7 +23,12 @@ BatchFigures figures_of(const BatchBenchResult& run) {
       .metadata_us_per_step = run.metadata_s * 1e6 / steps,
       .builds_per_step = static_cast<double>(counts.key_index_builds + counts.ragged_plans) / steps,
       .plans_per_step = static_cast<double>(counts.plans) / steps,
-      .prefill_ragged_plans = run.prefill_metadata.ragged_plans};
+      .prefill_ragged_plans = run.prefill_metadata.ragged_plans,
+      .waits = per_step(run.decode_device.waits),
+      .upload_kb = per_step(run.decode_device.upload_bytes) / 1e3,
+      .download_kb = per_step(run.decode_device.download_bytes) / 1e3,
+      .passes = per_step(run.decode_device.passes),
+      .replays = per_step(run.decode_device.replays)};
 }
 
 Json figures_json(const BatchFigures& f) {
@@ -36,29 +42,37 @@ Json figures_json(const BatchFigures& f) {
           {"metadata_us_per_iteration", f.metadata_us_per_step},
           {"metadata_builds_per_iteration", f.builds_per_step},
           {"attention_plans_per_iteration", f.plans_per_step},
-          {"prefill_ragged_plans", f.prefill_ragged_plans}};
+          {"prefill_ragged_plans", f.prefill_ragged_plans},
+          {"device_waits_per_iteration", f.waits},
+          {"upload_kb_per_iteration", f.upload_kb},
+          {"download_kb_per_iteration", f.download_kb},
+          {"device_passes_per_iteration", f.passes},
+          {"graph_replays_per_iteration", f.replays}};
 }
 
 void print_figures_header(const char* first) {
-  fmt::print("{:<28} {:>9} {:>10} {:>10} {:>9} {:>7} {:>9} {:>9} {:>7} {:>9} {:>9} {:>7}\n", first,
-             "TTFT ms", "mean TPOT", "med. TPOT", "tok/s", "accept", "ITL/chunk", "ITL/token",
-             "plans", "builds", "build us", "ragged");
+  fmt::print(
+      "{:<28} {:>9} {:>10} {:>10} {:>9} {:>7} {:>9} {:>9} {:>7} {:>9} {:>9} {:>7} {:>6} {:>8} "
+      "{:>8} {:>7} {:>8}\n",
+      first, "TTFT ms", "mean TPOT", "med. TPOT", "tok/s", "accept", "ITL/chunk", "ITL/token",
+      "plans", "builds", "build us", "ragged", "waits", "up kB", "down kB", "passes", "replays");
 }
 void print_figures(const std::string& name, const BatchFigures& f) {
   fmt::print(
       "{:<28} {:>9.2f} {:>10.3f} {:>10.3f} {:>9.1f} {:>7.2f} {:>9.3f} {:>9.3f} {:>7.2f} {:>9.2f} "
-      "{:>9.1f} {:>7}\n",
+      "{:>9.1f} {:>7} {:>6.2f} {:>8.1f} {:>8.1f} {:>7.2f} {:>8.2f}\n",
       name, f.ttft_ms, f.mean_tpot_ms, f.median_tpot_ms, f.tokens_per_s, f.accept_length,
       f.itl_chunk_ms, f.itl_token_ms, f.plans_per_step, f.builds_per_step, f.metadata_us_per_step,
-      f.prefill_ragged_plans);
+      f.prefill_ragged_plans, f.waits, f.upload_kb, f.download_kb, f.passes, f.replays);
 }
 
 std::string figures_notes(const BatchBenchFlags& flags) {
   std::string text =
       "ms; TPOT: (end - first token) / (output tokens - 1) of each request; accept: 1 + accepted "
       "drafts / verify passes; plans, builds, build us: attention plans, metadata builds and their "
-      "time per iteration; ragged: plans of prefill; launches and host syncs are not counted (the "
-      "CPU device has none)";
+      "time per iteration; ragged: plans of prefill; waits of the host for a GPU, kB sent to it "
+      "and "
+      "fetched, its passes and those replayed as one graph, per iteration";
   if (flags.bench.synthetic_context)
     text += "\nSYNTHETIC CONTEXT: the cache holds random numbers, the output means nothing";
   if (flags.model.simulate_accept_length > 0)

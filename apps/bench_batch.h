@@ -24,6 +24,8 @@ struct BatchFigures {
   double itl_chunk_ms, itl_token_ms;
   double metadata_us_per_step, builds_per_step, plans_per_step;
   int64_t prefill_ragged_plans;
+  // What a GPU was asked for, per iteration; zeros on the CPU.
+  double waits, upload_kb, download_kb, passes, replays;
 };
 BatchFigures figures_of(const BatchBenchResult& run);
 Json figures_json(const BatchFigures& figures);

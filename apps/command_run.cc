@@ -53,6 +53,27 @@ void print_stats(const GenerationStats& stats, bool speculating, bool simulated)
   fmt::print(stderr, "\n");
 }
 
+// Of the whole run, prefill included.
+void print_device_stats(LoadedModel& model) {
+  const DeviceCounts counts = model.kernels().counts();
+  if (counts.passes == 0) return;
+  fmt::print(stderr,
+             "device: {} passes, {} of them graph replays; {} waits, {} uploads of {:.1f} kB, {} "
+             "downloads of {:.1f} kB; tokens chosen by",
+             counts.passes, counts.replays, counts.waits, counts.uploads,
+             static_cast<double>(counts.upload_bytes) / 1e3, counts.downloads,
+             static_cast<double>(counts.download_bytes) / 1e3);
+  const Iteration::HostChoices& choices = model.iteration().host_choices();
+  for (size_t reason = 0; reason < choices.size(); ++reason)
+    if (choices[reason] > 0 || reason == 0)
+      fmt::print(stderr, "{} {} passes{}", reason == 0 ? " the device after" : ", the host after",
+                 choices[reason],
+                 reason == 0
+                     ? std::string()
+                     : fmt::format(" ({})", host_choice_name(static_cast<HostChoice>(reason))));
+  fmt::print(stderr, "\n");
+}
+
 void run(RunFlags& flags) {
   if (flags.prompt.empty() == flags.prompt_file.empty())
     throw_error(ErrorCode::kUsage,
@@ -87,8 +108,10 @@ void run(RunFlags& flags) {
     fmt::print("\n");
   }
   std::fflush(stdout);
-  if (flags.stats)
+  if (flags.stats) {
     print_stats(stats, model->drafter() != nullptr, flags.model.simulate_accept_length > 0);
+    print_device_stats(*model);
+  }
 }
 
 }  // namespace

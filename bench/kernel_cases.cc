@@ -319,6 +319,29 @@ class CaseList {
         });
   }
 
+  void choose_tokens(int64_t rows) {
+    add("choose_tokens", fmt::format("{} x {}", rows, kVocab), 4.0 * n(rows * kVocab),
+        2.0 * n(rows * kVocab), 1, [=](KernelSet& set) -> std::function<void()> {
+          return [&set, logits = tensor(DType::kF32, rows, kVocab),
+                  draws = std::vector<TokenDraw>(static_cast<size_t>(rows), {1, 1.0, 7}),
+                  tokens = std::vector<int32_t>(static_cast<size_t>(rows))]() mutable {
+            set.choose_tokens(logits->view, draws, nullptr, true, tokens.data());
+          };
+        });
+  }
+
+  void accept_drafts(int64_t rows) {
+    add("accept_drafts", fmt::format("one request, {} rows", rows), 12.0 * n(rows), 0.0, 1,
+        [=](KernelSet& set) -> std::function<void()> {
+          return [&set, fed = ascending(rows), pretended = std::vector<int32_t>{-1},
+                  sequences = std::vector<SequenceRows>{{.row_count = static_cast<int32_t>(rows)}},
+                  next = std::vector<int32_t>(static_cast<size_t>(rows)),
+                  lag = std::vector<int32_t>(1)]() mutable {
+            set.accept_drafts(fed.data(), fed, sequences, pretended, next.data(), lag.data());
+          };
+        });
+  }
+
   void rotate_query(int64_t rows) {
     add("rotate_query", fmt::format("{} rows, {} heads", rows, kHeads),
         8.0 * n(rows) * kHeads * kRope, 3.0 * n(rows) * kHeads * kRope, 1,
@@ -416,6 +439,8 @@ std::vector<KernelCase> kernel_cases(DType dtype) {
     list.convert(rows);
     list.gather_rows(rows);
     list.store_rows(rows);
+    list.choose_tokens(rows);
+    list.accept_drafts(rows);
     list.rotate_query(rows);
     list.store_latent(rows);
     list.route(rows);

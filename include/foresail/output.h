@@ -93,6 +93,19 @@ struct EngineStats {
   int64_t key_index_builds = 0;  // metadata that a backend read, or was told to build unread
   int64_t chunk_lists = 0;
   int64_t ragged_plans = 0;
+  // What a GPU was asked for since it was set up; zeros on the CPU.
+  int64_t device_waits = 0;  // of the host, for the GPU
+  int64_t device_upload_bytes = 0;
+  int64_t device_download_bytes = 0;
+  int64_t device_passes = 0;
+  int64_t device_replays = 0;  // passes launched as one graph
+  // Target passes whose tokens the GPU chose, and those where the host had to and why.
+  int64_t chosen_on_device = 0;
+  int64_t chosen_for_logprobs = 0;
+  int64_t chosen_for_penalties = 0;
+  int64_t chosen_for_grammar = 0;
+  int64_t chosen_for_min_tokens = 0;
+  int64_t chosen_for_truncation = 0;  // top-k, top-p, min-p
   int64_t pages_free = 0;
   int64_t pages_cached = 0;
   int64_t pages_owned = 0;  // by running requests

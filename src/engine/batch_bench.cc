@@ -6,9 +6,9 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "base/random.h"
 #include "engine/measure_step_costs.h"
 #include "kernels/element.h"
-#include "runtime/random.h"
 
 namespace foresail {
 namespace {
@@ -134,6 +134,7 @@ BatchBenchResult BatchBench::run() {
   result.prefill_metadata = difference(between, before);
   result.prefill_metadata_s = build_between - build_before;
 
+  const DeviceCounts device_before = model_.kernels().counts();
   std::vector<RequestState*> running;
   for (RequestState& request : requests) running.push_back(&request);
   result.tpot_s.resize(requests.size());
@@ -184,6 +185,7 @@ BatchBenchResult BatchBench::run() {
     });
   }
   result.decode_metadata = difference(planner.counts(), between);
+  result.decode_device = model_.kernels().counts() - device_before;
   result.metadata_s = planner.build_seconds() - build_between;
   for (const RequestState& request : requests) {
     result.ids.insert(result.ids.end(), request.tokens.begin() + options_.context_len,

@@ -34,7 +34,8 @@ struct BatchBenchResult {
   int64_t decode_tokens = 0;        // of all requests, the first ones not included
   int64_t verify_passes = 0, accepted = 0;
   MetadataCounts prefill_metadata, decode_metadata;
-  double metadata_s = 0.0;  // spent building it while decoding
+  DeviceCounts decode_device;  // what a GPU was asked for while decoding
+  double metadata_s = 0.0;     // spent building it while decoding
   double prefill_metadata_s = 0.0;
 
   double decode_s() const;

@@ -241,6 +241,21 @@ EngineStats EngineLoop::stats() const {
   stats.key_index_builds = metadata.key_index_builds;
   stats.chunk_lists = metadata.chunk_lists;
   stats.ragged_plans = metadata.ragged_plans;
+  const DeviceCounts device = model_.kernels().counts();
+  stats.device_waits = device.waits;
+  stats.device_upload_bytes = device.upload_bytes;
+  stats.device_download_bytes = device.download_bytes;
+  stats.device_passes = device.passes;
+  stats.device_replays = device.replays;
+  const auto chosen = [&](HostChoice reason) {
+    return model_.iteration().host_choices()[static_cast<size_t>(reason)];
+  };
+  stats.chosen_on_device = chosen(HostChoice::kNone);
+  stats.chosen_for_logprobs = chosen(HostChoice::kLogprobs);
+  stats.chosen_for_penalties = chosen(HostChoice::kPenalties);
+  stats.chosen_for_grammar = chosen(HostChoice::kGrammar);
+  stats.chosen_for_min_tokens = chosen(HostChoice::kMinTokens);
+  stats.chosen_for_truncation = chosen(HostChoice::kTruncation);
   stats.pages_free = scheduler.pages.free.value;
   stats.pages_cached = scheduler.pages.cached.value;
   stats.pages_owned = scheduler.pages.owned.value;

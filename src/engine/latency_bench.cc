@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "runtime/random.h"
+#include "base/random.h"
 
 namespace foresail {
 namespace {

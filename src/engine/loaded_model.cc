@@ -173,7 +173,7 @@ void LoadedModel::load_drafter(WeightLoader& loader, CacheFormat cache_format) {
   const auto make = [&](std::string name, std::unique_ptr<DraftHead> head) {
     drafter_ = std::make_unique<HeadDrafter>(std::move(name), std::move(head), *planner_,
                                              options_.slot_count, page_count_, cache_format,
-                                             kernels_->memory());
+                                             kernels_.get());
   };
   switch (speculative.algorithm) {
     case SpeculativeAlgorithm::kNone:

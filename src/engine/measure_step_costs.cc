@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "runtime/random.h"
+#include "base/random.h"
 
 namespace foresail {
 namespace {

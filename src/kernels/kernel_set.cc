@@ -1,5 +1,6 @@
 #include "kernels/kernel_set.h"
 
+#include <cmath>
 #include <cstring>
 
 namespace foresail {
@@ -28,6 +29,34 @@ void KernelSet::store_rows(const MatrixView& rows, std::span<const int32_t> slot
     std::byte* to = static_cast<std::byte*>(cache.data) +
                     slots[i] * width * static_cast<int64_t>(size_bytes(cache.dtype));
     convert(from, {to, cache.dtype, 1, width, width});
+  }
+}
+
+void KernelSet::choose_tokens(const MatrixView& logits, std::span<const TokenDraw> draws,
+                              const int32_t* token_map, bool marks, int32_t* tokens) {
+  for (size_t row = 0; row < draws.size(); ++row) {
+    const auto* values = reinterpret_cast<const float*>(row_of(logits, static_cast<int64_t>(row)));
+    TokenRace race(draws[row]);
+    for (int32_t i = 0; i < static_cast<int32_t>(logits.cols); ++i)
+      race.enter(i, token_map == nullptr ? i : token_map[i], values[i]);
+    const int32_t winner = race.winner();
+    const int32_t token = token_map == nullptr ? winner : token_map[winner];
+    tokens[row] = marks && std::isnan(values[winner]) ? ~token : token;
+  }
+}
+
+void KernelSet::accept_drafts(const int32_t* tokens, std::span<const int32_t> token_ids,
+                              std::span<const SequenceRows> sequences,
+                              std::span<const int32_t> pretended, int32_t* next_tokens,
+                              int32_t* lag) {
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const int32_t begin = sequences[s].row_begin;
+    const int32_t count = sequences[s].row_count;
+    const int32_t* fed = token_ids.data() + begin;
+    lag[s] = count - accept_rows(fed, tokens + begin, count, pretended[s]);
+    for (int32_t row = 0; row < count; ++row)
+      next_tokens[begin + row] =
+          row < pretended[s] && row + 1 < count ? fed[row + 1] : without_mark(tokens[begin + row]);
   }
 }
 

@@ -21,6 +21,8 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/device_counts.h"
+#include "kernels/pass_inputs.h"
 #include "tensor/dtype.h"
 #include "tensor/memory.h"
 
@@ -82,15 +84,6 @@ struct LatentCache {
   int64_t page_count = 0;  // of the whole cache; 0: not known, which the CPU does not need
 };
 
-// The rows of one request inside a batch. Row i of the request sees the keys
-// [0, kv_end - row_count + 1 + i): an end-aligned causal mask. kv_end == 0: the request is padding.
-struct SequenceRows {
-  int32_t row_begin = 0;
-  int32_t row_count = 0;
-  int32_t kv_end = 0;                   // keys visible to the last row
-  const int32_t* page_table = nullptr;  // page of key j is page_table[j / page_size]
-};
-
 enum class GateScore { kSoftmax, kSigmoid };
 enum class GroupScore { kNone, kMax, kTopTwoSum };  // none: every expert may be chosen
 
@@ -122,20 +115,6 @@ struct ExpandedKeys {
   bool exact = false;  // f32 products also in a bf16 set
 };
 
-// What the host decides about one forward pass, in host memory; borrowed until the next begin_pass.
-struct PassInputs {
-  std::span<const int32_t> token_ids;       // [T] for embed
-  std::span<const int32_t> positions;       // [T]
-  std::span<const int32_t> slots;           // [T] for store_latent and store_rows
-  std::span<const float> row_scale;         // [T] for rotate_query, or empty
-  std::span<const SequenceRows> sequences;  // for latent_attention
-  std::span<const int32_t> wanted_rows;     // for gather_rows
-  int page_size = 0;                        // of the caches of the pass, tokens
-  // What else decides the operations, as a number: passes with the same `work` and spans of the
-  // same sizes ask for the same operations on the same addresses. 0: that can't be said.
-  uint64_t work = 0;
-};
-
 class KernelSet {
  public:
   virtual ~KernelSet() = default;
@@ -156,6 +135,13 @@ class KernelSet {
   }
   // Comes after them.
   virtual void end_pass() {}
+  // Passes between the two are asked for without a look at what they give: a device may start them
+  // together.
+  virtual void begin_chain() {}
+  virtual void end_chain() {}
+  // Whether a pass should end with choose_tokens: where fetching logits would make the host wait.
+  virtual bool prefers_choosing() const { return false; }
+  virtual DeviceCounts counts() const { return {}; }
 
   virtual MatrixPtr pack(const HostMatrix& weight) = 0;
 
@@ -179,6 +165,19 @@ class KernelSet {
   // written). The host's own by default.
   virtual void store_rows(const MatrixView& rows, std::span<const int32_t> slots,
                           const LatentCache& cache);
+
+  // tokens[i]: what draws[i] draws from row i of logits, f32 [T, V], through the map where one is
+  // given (int32 [V]: tokens of the noise and of the result). With `marks`, ~token if its logit is
+  // not a number. The arithmetic of token_choice.h. The host's own by default.
+  virtual void choose_tokens(const MatrixView& logits, std::span<const TokenDraw> draws,
+                             const int32_t* token_map, bool marks, int32_t* tokens);
+  // Rows of the pass that token_ids were fed to, against the tokens chosen from them: lag[s], the
+  // rows of sequence s that do not stand (accept_rows()); next_tokens [T], what follows each row
+  // that stands, and some token elsewhere. The host's own by default.
+  virtual void accept_drafts(const int32_t* tokens, std::span<const int32_t> token_ids,
+                             std::span<const SequenceRows> sequences,
+                             std::span<const int32_t> pretended, int32_t* next_tokens,
+                             int32_t* lag);
 
   // In place on q f32 [T, nh * (n + r)]: rotates the last r of each head to positions[t], then
   // multiplies the whole row by row_scale[t] (null: 1).

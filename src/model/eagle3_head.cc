@@ -78,6 +78,11 @@ Eagle3Head::Eagle3Head(const DraftConfig& config, const MlaModel& target, Weight
     logit_scale_ = static_cast<float>(target.config().logit_scale);
     if (!target_token_.empty()) head_ = target.load_head_rows(target_token_, target_loader);
   }
+  if (!target_token_.empty()) {
+    Buffer map(target_token_.size() * sizeof(int32_t));
+    std::memcpy(map.data(), target_token_.data(), map.size_bytes());
+    placed_map_ = moved_to(loader.kernels().memory(), std::move(map));
+  }
   const int64_t embedding_dim = own_embedding_.present() ? hidden_dim : target.config().hidden_dim;
   if (embedding_dim != hidden_dim)
     throw_model_error(
@@ -115,7 +120,7 @@ DraftHead::Output Eagle3Head::forward(const DraftBatch& batch,
             batch.slots, batch.sequences, AttentionPath::kAbsorbed,
             rope_.view()};
   const auto selected = static_cast<int64_t>(batch.selected_rows.size());
-  const MatrixView given = placed(kernels.memory(), arena_, batch.states);
+  const MatrixView given = batch.placed_states(kernels.memory(), arena_);
   const MatrixView picked = scratch_matrix(arena_, DType::kF32, selected, hidden_dim);
   const MatrixView normed_states = scratch_matrix(arena_, DType::kF32, selected, hidden_dim);
   const MatrixView logits = scratch_matrix(arena_, DType::kF32, selected, config_.draft_vocab_size);
@@ -145,6 +150,8 @@ DraftHead::Output Eagle3Head::forward(const DraftBatch& batch,
   kernels.rms_norm(picked, head_norm_.as<float>(), eps, normed_states);
   kernels.linear(normed_states, head_ ? *head_ : target_.head(), nullptr, logit_scale_, false,
                  logits);
+  batch.choose(kernels, logits, target_token_.empty() ? nullptr : placed_map_.as<int32_t>(),
+               output.states);
   kernels.end_pass();
   return output;
 }

@@ -21,6 +21,7 @@ class Eagle3Head : public DraftHead {
   Output forward(const DraftBatch& batch, std::span<const LatentCache> caches) override;
   std::vector<CacheShape> cache_shapes() const override;
   std::vector<int> target_layers() const override { return config_.target_layers; }
+  int64_t state_dim() const override { return config_.mla.hidden_dim; }
   std::span<const int32_t> token_map() const override { return target_token_; }
 
  private:
@@ -38,6 +39,7 @@ class Eagle3Head : public DraftHead {
   MatrixPtr head_;                     // [draft vocabulary, H]; null: the target's as it is
   float logit_scale_ = 1.0f;           // the target's where its rows are used
   std::vector<int32_t> target_token_;  // draft id -> target id; empty: the same
+  Buffer placed_map_;                  // a copy in the memory of the kernels
   RopeTables rope_;
   const uint64_t work_id_ = new_work_id();
   Arena arena_;

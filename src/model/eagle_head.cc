@@ -43,7 +43,7 @@ DraftHead::Output EagleHead::forward(const DraftBatch& batch, std::span<const La
             .path = AttentionPath::kAbsorbed,
             .rope = rope_.view()};
   const auto selected = static_cast<int64_t>(batch.selected_rows.size());
-  const MatrixView given = placed(kernels.memory(), arena_, batch.states);
+  const MatrixView given = batch.placed_states(kernels.memory(), arena_);
   const MatrixView states = scratch_matrix(arena_, DType::kF32, selected, hidden_dim);
   const MatrixView logits =
       scratch_matrix(arena_, DType::kF32, selected, target_.config().vocab_size);
@@ -67,6 +67,7 @@ DraftHead::Output EagleHead::forward(const DraftBatch& batch, std::span<const La
   kernels.gather_rows(y, batch.selected_rows, states);
   kernels.linear(states, target_.head(), nullptr, static_cast<float>(target_.config().logit_scale),
                  false, logits);
+  batch.choose(kernels, logits, nullptr, states);
   kernels.end_pass();
   return {states, logits};
 }

@@ -20,6 +20,7 @@ class EagleHead : public DraftHead {
   Output forward(const DraftBatch& batch, std::span<const LatentCache> caches) override;
   std::vector<CacheShape> cache_shapes() const override { return grouped_cache_shapes(config_); }
   std::vector<int> target_layers() const override { return {HiddenCapture::kAfterFinalNorm}; }
+  int64_t state_dim() const override { return config_.mla.hidden_dim; }
 
  private:
   DraftConfig config_;

@@ -15,9 +15,10 @@ namespace foresail {
 class PassWork {
  public:
   explicit PassWork(std::span<const LatentCache> caches) {
-    for (const LatentCache& cache : caches) mix(reinterpret_cast<uintptr_t>(cache.data));
+    for (const LatentCache& cache : caches) mix(cache.data);
     mix(static_cast<uint64_t>(caches[0].page_size));
   }
+  PassWork& mix(const void* address) { return mix(reinterpret_cast<uintptr_t>(address)); }
   PassWork& mix(uint64_t value) {
     value_ = (value_ ^ value) * 0x9E3779B97F4A7C15ull;
     value_ ^= value_ >> 29;
@@ -54,6 +55,17 @@ struct PrefixPart {
   bool operator==(const PrefixPart&) const = default;
 };
 
+// Where a pass leaves the tokens that it chooses, in the memory of the kernels; as
+// KernelSet::choose_tokens and accept_drafts say. Without draws it chooses none.
+struct ChoiceBatch {
+  std::span<const TokenDraw> draws;  // [logit_rows]
+  int32_t* tokens = nullptr;         // [logit_rows]
+  // Not empty: all rows are logit rows, and drafts among their tokens are accepted.
+  std::span<const int32_t> pretended;  // [sequences]
+  int32_t* next_tokens = nullptr;      // [T]
+  int32_t* lag = nullptr;              // [sequences]
+};
+
 struct ForwardBatch {
   std::span<const int32_t> token_ids;  // [T]
   std::span<const int32_t> positions;  // [T]
@@ -64,6 +76,7 @@ struct ForwardBatch {
   AttentionPath path = AttentionPath::kAbsorbed;
   // Expanded: together the keys before each request's own rows, in ascending order per request.
   std::span<const PrefixPart> prefix_parts;
+  ChoiceBatch choice = {};
 };
 
 }  // namespace foresail

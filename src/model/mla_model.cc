@@ -105,6 +105,8 @@ MlaModel::Output MlaModel::forward(const ForwardBatch& batch, std::span<const La
                                              .row_scale = scale,
                                              .sequences = batch.sequences,
                                              .wanted_rows = batch.logit_rows,
+                                             .draws = batch.choice.draws,
+                                             .pretended = batch.choice.pretended,
                                              .page_size = caches[0].page_size,
                                              .work = work_of(batch, caches)});
   if (recorded) return {logits, hidden};
@@ -125,6 +127,12 @@ MlaModel::Output MlaModel::forward(const ForwardBatch& batch, std::span<const La
     kernels_.linear(picked, *head_, nullptr, static_cast<float>(config_.logit_scale), false,
                     logits);
   }
+  const ChoiceBatch& choice = batch.choice;
+  if (!choice.draws.empty())
+    kernels_.choose_tokens(logits, choice.draws, nullptr, true, choice.tokens);
+  if (!choice.pretended.empty())
+    kernels_.accept_drafts(choice.tokens, batch.token_ids, batch.sequences, choice.pretended,
+                           choice.next_tokens, choice.lag);
   kernels_.end_pass();
   return {logits, hidden};
 }
@@ -135,8 +143,8 @@ uint64_t MlaModel::work_of(const ForwardBatch& batch, std::span<const LatentCach
   PassWork work(caches);
   work.mix(work_id_);
   for (const HiddenCapture& capture : batch.captures)
-    work.mix(static_cast<uint64_t>(capture.layer))
-        .mix(reinterpret_cast<uintptr_t>(capture.out.data));
+    work.mix(static_cast<uint64_t>(capture.layer)).mix(capture.out.data);
+  work.mix(batch.choice.tokens).mix(batch.choice.next_tokens).mix(batch.choice.lag);
   return work.value();
 }
 

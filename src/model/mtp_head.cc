@@ -45,7 +45,7 @@ DraftHead::Output MtpHead::forward(const DraftBatch& batch, std::span<const Late
             batch.sequences, AttentionPath::kAbsorbed,
             target_.rope(),  scale.empty() ? nullptr : scale.data()};
   const auto selected = static_cast<int64_t>(batch.selected_rows.size());
-  const MatrixView given = placed(kernels.memory(), arena_, batch.states);
+  const MatrixView given = batch.placed_states(kernels.memory(), arena_);
   const MatrixView picked = scratch_matrix(arena_, DType::kF32, selected, hidden_dim);
   const MatrixView states = scratch_matrix(arena_, DType::kF32, selected, hidden_dim);
   const MatrixView logits = scratch_matrix(arena_, DType::kF32, selected, config.vocab_size);
@@ -65,6 +65,7 @@ DraftHead::Output MtpHead::forward(const DraftBatch& batch, std::span<const Late
   kernels.gather_rows(h, batch.selected_rows, picked);
   kernels.rms_norm(picked, head_norm_.as<float>(), eps, states);
   kernels.linear(states, own_head_ ? *own_head_ : target_.head(), nullptr, 1.0f, false, logits);
+  batch.choose(kernels, logits, nullptr, states);
   kernels.end_pass();
   return {states, logits};
 }

@@ -18,6 +18,8 @@ class MtpHead : public DraftHead {
   Output forward(const DraftBatch& batch, std::span<const LatentCache> caches) override;
   std::vector<CacheShape> cache_shapes() const override;
   std::vector<int> target_layers() const override;
+  int64_t state_dim() const override { return target_.config().hidden_dim; }
+  bool scales_queries() const override { return target_.config().rope.query_scaling_beta != 0.0; }
 
  private:
   const MlaModel& target_;

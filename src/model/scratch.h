@@ -42,7 +42,7 @@ inline void grow(Buffer& buffer, size_t size_bytes, Memory& memory) {
 // The matrix where the host can read and change it: itself, or a copy in `staging`, complete when
 // this returns. Its rows follow each other without gaps.
 inline MatrixView on_host(Memory& memory, const MatrixView& matrix, Buffer& staging) {
-  if (memory.is_host() || matrix.rows == 0) return matrix;
+  if (memory.is_host() || matrix.rows == 0 || matrix.cols == 0) return matrix;
   const size_t bytes =
       static_cast<size_t>(matrix.rows * matrix.cols) * foresail::size_bytes(matrix.dtype);
   grow(staging, bytes, memory.staging());

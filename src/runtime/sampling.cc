@@ -1,13 +1,8 @@
 #include "runtime/sampling.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
-#include <numbers>
-#include <optional>
-
-#include "runtime/random.h"
 
 namespace foresail {
 namespace {
@@ -49,37 +44,13 @@ bool better(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
-// The running best of a race for the largest logit / temperature + noise.
-class NoiseRace {
- public:
-  NoiseRace(const SamplingParams& params, int64_t position)
-      : key_(random_bits(params.seed, static_cast<uint64_t>(position), RandomPurpose::kSample)),
-        inverse_temperature_(1.0 / params.temperature) {}
-
-  void enter(int32_t id, int32_t noise_token, float logit) {
-    const uint64_t bits =
-        mix_bits(key_ ^ static_cast<uint64_t>(static_cast<uint32_t>(noise_token)));
-    // With v uniform in (0, 1): noise = -log(-log(1 - v)) <= -log(v) <= (leading zeros + 1) log 2.
-    // Almost every token is out of the race by this bound, without a logarithm.
-    const double score = static_cast<double>(logit) * inverse_temperature_;
-    if (!(score + (std::countl_zero(bits) + 1) * std::numbers::ln2 > best_score_)) return;
-    const double v = (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53;
-    const double noisy = score - std::log(-std::log1p(-v));
-    if (noisy > best_score_) {
-      best_score_ = noisy;
-      winner_ = id;
-    }
-  }
-  int32_t winner() const { return winner_; }
-
- private:
-  uint64_t key_;
-  double inverse_temperature_;
-  double best_score_ = -std::numeric_limits<double>::infinity();
-  int32_t winner_ = 0;
-};
-
 }  // namespace
+
+TokenDraw draw_of(const SamplingParams& params, int64_t position) {
+  return {.seed = params.seed,
+          .inverse_temperature = params.temperature <= 0.0f ? 0.0 : 1.0 / params.temperature,
+          .position = position};
+}
 
 int32_t argmax(std::span<const float> logits) {
   int32_t best = 0;
@@ -96,23 +67,14 @@ int32_t argmax(std::span<const float> logits) {
 int32_t coupled_argmax(std::span<const float> draft_logits, const SamplingParams& params,
                        int64_t position, std::span<const int32_t> token_of,
                        std::span<const uint64_t> allowed) {
-  const bool greedy = params.temperature <= 0.0f;
-  if (greedy && allowed.empty()) return argmax(draft_logits);
-  std::optional<NoiseRace> race;
-  if (!greedy) race.emplace(params, position);
-  int32_t best = 0;
-  float best_logit = kBlocked;
+  if (params.temperature <= 0.0f && allowed.empty()) return argmax(draft_logits);
+  TokenRace race(draw_of(params, position));
   for (size_t i = 0; i < draft_logits.size(); ++i) {
     const int32_t token = token_of.empty() ? static_cast<int32_t>(i) : token_of[i];
     if (!allowed.empty() && !is_allowed(allowed, token)) continue;
-    if (race) {
-      race->enter(static_cast<int32_t>(i), token, draft_logits[i]);
-    } else if (draft_logits[i] > best_logit) {
-      best_logit = draft_logits[i];
-      best = static_cast<int32_t>(i);
-    }
+    race.enter(static_cast<int32_t>(i), token, draft_logits[i]);
   }
-  return race ? race->winner() : best;
+  return race.winner();
 }
 
 // Fills candidates_ with what top-k keeps, in ascending id unless top-k had to rank.
@@ -183,7 +145,7 @@ int32_t Sampler::sample(std::span<float> logits, const SamplingParams& params,
                         std::span<const int32_t> blocked, std::span<const uint64_t> allowed) {
   adjust(logits, params, counts, blocked, allowed);
   if (params.temperature <= 0.0f) return argmax(logits);
-  NoiseRace race(params, position);
+  TokenRace race(draw_of(params, position));
   if (params.top_k == 0 && params.top_p >= 1.0f && params.min_p <= 0.0f) {
     for (size_t i = 0; i < logits.size(); ++i)
       race.enter(static_cast<int32_t>(i), static_cast<int32_t>(i), logits[i]);

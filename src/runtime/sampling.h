@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "foresail/request.h"
+#include "kernels/token_choice.h"
 
 namespace foresail {
 
@@ -64,6 +65,9 @@ class Sampler {
 
   std::vector<Candidate> candidates_;
 };
+
+// The draw of a row whose only shape is temperature.
+TokenDraw draw_of(const SamplingParams& params, int64_t position);
 
 // What a drafter proposes for `position`: the largest of logit / temperature + the target's noise.
 // token_of maps draft ids to target ids; empty: the same. `allowed` as for sample(), of target ids.

@@ -106,6 +106,25 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.sample(kOwn, "metadata_builds_total", engine.key_index_builds, label("kind", "key_index"));
   out.sample(kOwn, "metadata_builds_total", engine.chunk_lists, label("kind", "chunk_list"));
   out.sample(kOwn, "metadata_builds_total", engine.ragged_plans, label("kind", "ragged_plan"));
+  if (engine.device_passes == 0) return;  // a CPU
+  out.one("counter", "device_waits_total", "Times the host waited for the GPU.",
+          engine.device_waits);
+  out.one("counter", "device_upload_bytes_total", "Bytes sent to the GPU.",
+          engine.device_upload_bytes);
+  out.one("counter", "device_download_bytes_total", "Bytes fetched from the GPU.",
+          engine.device_download_bytes);
+  out.one("counter", "device_passes_total", "Forward passes on the GPU.", engine.device_passes);
+  out.one("counter", "device_graph_replays_total", "Passes launched as one graph.",
+          engine.device_replays);
+  constexpr std::string_view kChosen = "token_choice_passes_total";
+  out.head(kOwn, kChosen, "counter",
+           "Target passes by where their tokens were chosen: on the GPU, or why on the host.");
+  out.sample(kOwn, kChosen, engine.chosen_on_device, label("by", "device"));
+  out.sample(kOwn, kChosen, engine.chosen_for_logprobs, label("by", "host_logprobs"));
+  out.sample(kOwn, kChosen, engine.chosen_for_penalties, label("by", "host_penalties"));
+  out.sample(kOwn, kChosen, engine.chosen_for_grammar, label("by", "host_grammar"));
+  out.sample(kOwn, kChosen, engine.chosen_for_min_tokens, label("by", "host_min_tokens"));
+  out.sample(kOwn, kChosen, engine.chosen_for_truncation, label("by", "host_truncation"));
 }
 
 void write_requests(Writer& out, const Metrics& metrics) {

@@ -38,6 +38,20 @@ struct ExtendRows {
   bool may_wait = false;
 };
 
+// A verify pass whose outcome only the device knows yet: all rows of all requests, one request
+// after the other, as they were verified. Pointers are into the memory of the kernels.
+struct QueuedVerify {
+  struct Rows {
+    DraftRequest request;  // as it was before the pass
+    int32_t row_count = 0;
+  };
+  std::span<const Rows> requests;
+  MatrixView states;                     // f32 [T, target states]
+  const int32_t* next_tokens = nullptr;  // [T] what follows each row that stands
+  const int32_t* lag = nullptr;          // [requests] rows that do not stand
+  int32_t* drafts = nullptr;             // receives [steps][requests]: row i of a request's drafts
+};
+
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -49,6 +63,20 @@ class Drafter {
     (void)rows;
     (void)states;
   }
+  // As extend, of all rows of `states`, one after the other, in the memory of the kernels. False:
+  // it wants them in the host's, and nothing was done.
+  virtual bool extend_placed(std::span<const ExtendRows> rows, const MatrixView& states) {
+    (void)rows;
+    (void)states;
+    return false;
+  }
+  // Whether queue() can follow a verify pass of these requests, in place of extend and draft. It
+  // never waits; draws know nothing but temperature.
+  virtual bool can_queue(std::span<const QueuedVerify::Rows> requests) const {
+    (void)requests;
+    return false;
+  }
+  virtual void queue(const QueuedVerify& verify) { (void)verify; }
   // Whether its entry p in the pages encodes the token at p + 1, so that a cached block depends on
   // the token after it.
   virtual bool has_pair_entries() const { return !target_layers().empty(); }

@@ -11,16 +11,17 @@ namespace foresail {
 
 HeadDrafter::HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, PassPlanner& planner,
                          int64_t slot_count, int64_t page_count, CacheFormat cache_format,
-                         Memory& memory)
+                         KernelSet* kernels)
     : name_(std::move(name)),
       head_(std::move(head)),
       planner_(planner),
-      memory_(memory),
+      kernels_(kernels),
+      memory_(kernels == nullptr ? host_memory() : kernels->memory()),
       proposals_(slot_count),
       waiting_(slot_count) {
   for (const CacheShape& shape : head_->cache_shapes()) {
     stores_.emplace_back(1, page_count, planner.config().page_size, shape.latent_dim,
-                         shape.rope_dim, cache_format, memory);
+                         shape.rope_dim, cache_format, memory_);
     caches_.push_back(stores_.back().layers()[0]);
     slot_caches_.push_back(stores_.back().slot_layers()[0]);
   }
@@ -33,22 +34,29 @@ void HeadDrafter::HeadRows::begin_request(const DraftRequest& request, const Out
 }
 
 void HeadDrafter::HeadRows::add(const DraftRequest& request, int32_t token, int32_t position,
-                                const float* state, int64_t state_dim, int page_size) {
+                                int page_size) {
   tokens.push_back(token);
   positions.push_back(position);
   slots.push_back(cache_slot(request.page_table, position, page_size));
-  states.insert(states.end(), state, state + state_dim);
+}
+
+std::vector<int32_t> HeadDrafter::HeadRows::last_rows() const {
+  std::vector<int32_t> last;
+  for (const SequenceRows& sequence : sequences)
+    last.push_back(sequence.row_begin + sequence.row_count - 1);
+  return last;
 }
 
 void HeadDrafter::run(HeadRows& rows, bool recycled, bool keys_are_slots) {
-  std::vector<int32_t> selected;
-  for (const SequenceRows& sequence : rows.sequences)
-    selected.push_back(sequence.row_begin + sequence.row_count - 1);
+  const std::vector<int32_t> selected = rows.last_rows();
   const auto row_count = static_cast<int64_t>(rows.tokens.size());
   const int64_t width = static_cast<int64_t>(rows.states.size()) / row_count;
+  const bool are_placed = rows.placed_states.data != nullptr;
+  const MatrixView of_host = {rows.states.data(), DType::kF32, row_count, width, width};
   const DraftHead::Output output =
       head_->forward({.next_tokens = rows.tokens,
-                      .states = {rows.states.data(), DType::kF32, row_count, width, width},
+                      .states = are_placed ? rows.placed_states : of_host,
+                      .states_placed = are_placed,
                       .recycled = recycled,
                       .positions = rows.positions,
                       .slots = rows.slots,
@@ -105,7 +113,8 @@ void HeadDrafter::extend(std::span<const ExtendRows> items, const MatrixView& st
     const auto row_count = static_cast<int32_t>(taken.tokens.size());
     for (int32_t j = 0; j < row_count; ++j)
       rows.add(item.request, taken.tokens[j], taken.first_position + j,
-               taken.states.data() + j * states.cols, states.cols, planner_.config().page_size);
+               planner_.config().page_size);
+    rows.add_state(taken.states.data(), row_count * states.cols);
     requests.push_back({item.request.page_table, {row_count, taken.end()}});
     taken = {.first_position = taken.end(), .tokens = {}, .states = {}};
   }
@@ -140,8 +149,9 @@ void HeadDrafter::draft(std::span<const DraftRequest> requests,
       const Proposal& proposal = proposals_[requests[i].slot];
       rows.begin_request(requests[i], &proposal.guide);
       rows.sequences.push_back(loop.step_rows(i, step, static_cast<int32_t>(going.size())));
-      rows.add(requests[i], proposal.token, rows.sequences.back().kv_end - 1, proposal.state.data(),
-               static_cast<int64_t>(proposal.state.size()), planner_.config().page_size);
+      rows.add(requests[i], proposal.token, rows.sequences.back().kv_end - 1,
+               planner_.config().page_size);
+      rows.add_state(proposal.state.data(), static_cast<int64_t>(proposal.state.size()));
       going.push_back(i);
     }
     run(rows, true, loop.first.keys_are_slots());

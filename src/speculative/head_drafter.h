@@ -17,14 +17,17 @@ namespace foresail {
 class HeadDrafter : public Drafter {
  public:
   // The stores share page ids with the target's, of the planner's page size. `slot_count`: most
-  // requests at once. `memory`: of the head's kernels.
+  // requests at once. `kernels`: the head's; null: some of the host's.
   HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, PassPlanner& planner,
               int64_t slot_count, int64_t page_count, CacheFormat cache_format,
-              Memory& memory = host_memory());
+              KernelSet* kernels = nullptr);
 
   std::string_view name() const override { return name_; }
   std::vector<int> target_layers() const override { return head_->target_layers(); }
   void extend(std::span<const ExtendRows> rows, const MatrixView& states) override;
+  bool extend_placed(std::span<const ExtendRows> rows, const MatrixView& states) override;
+  bool can_queue(std::span<const QueuedVerify::Rows> requests) const override;
+  void queue(const QueuedVerify& verify) override;
   void draft(std::span<const DraftRequest> requests,
              std::span<std::vector<int32_t>> drafts) override;
 
@@ -45,13 +48,19 @@ class HeadDrafter : public Drafter {
     std::vector<SequenceRows> sequences;
     std::vector<int32_t> tokens, positions, slots;  // of each row
     std::vector<float> states;
+    MatrixView placed_states;  // instead, where they are in the memory of the kernels
     std::vector<const SamplingParams*> sampling;
     std::vector<OutputGuide> guides;  // before the proposal
 
     void begin_request(const DraftRequest& request, const OutputGuide* guide);
-    void add(const DraftRequest& request, int32_t token, int32_t position, const float* state,
-             int64_t state_dim, int page_size);
+    void add(const DraftRequest& request, int32_t token, int32_t position, int page_size);
+    void add_state(const float* state, int64_t state_dim) {
+      states.insert(states.end(), state, state + state_dim);
+    }
+    // The last row of every sequence.
+    std::vector<int32_t> last_rows() const;
   };
+  struct QueuedPass;
   // Accepted rows of a request that have waited, for the entries right before the next ones.
   struct WaitingRows {
     int32_t first_position = 0;
@@ -59,18 +68,22 @@ class HeadDrafter : public Drafter {
     std::vector<float> states;
     int32_t end() const { return first_position + static_cast<int32_t>(tokens.size()); }
   };
+  bool has_waiting(const DraftRequest& request, int32_t first_position) const;
   bool keep_waiting(const ExtendRows& item, const MatrixView& states);
   void run(HeadRows& rows, bool recycled, bool keys_are_slots);
+  void queue_pass(HeadRows& rows, const QueuedPass& pass);
 
   std::string name_;
   std::unique_ptr<DraftHead> head_;
   PassPlanner& planner_;
+  KernelSet* kernels_;
   Memory& memory_;
   std::vector<LatentStore> stores_;
   std::vector<LatentCache> caches_, slot_caches_;
   std::vector<Proposal> proposals_;   // [slot]
   std::vector<WaitingRows> waiting_;  // [slot]
   Buffer states_, logits_;         // copies of the head's outputs where the host cannot read them
+  Buffer kept_states_;             // of queued passes, [requests, state_dim] beside the kernels
   std::vector<uint64_t> allowed_;  // of the proposal being made
   Observer observer_;
 };

@@ -2,18 +2,39 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/check.h"
+#include "base/random.h"
 #include "kernels/cache_slot.h"
 #include "model/scratch.h"
 #include "runtime/logprobs.h"
-#include "runtime/random.h"
 
 namespace foresail {
 namespace {
 
 // Of a pass whose every row needs logits: as many as a full batch verifies, so that they fit.
 constexpr int32_t kPromptLogprobRows = 64;
+
+// Of the passes of an iteration; ended even when one of them throws.
+class Chain {
+ public:
+  explicit Chain(KernelSet* kernels) : kernels_(kernels) {
+    if (kernels_ != nullptr) kernels_->begin_chain();
+  }
+  ~Chain() {
+    try {
+      end();
+    } catch (const std::exception&) {  // the one under way says what went wrong
+    }
+  }
+  void end() {
+    if (KernelSet* kernels = std::exchange(kernels_, nullptr)) kernels->end_chain();
+  }
+
+ private:
+  KernelSet* kernels_;
+};
 
 }  // namespace
 
@@ -41,40 +62,50 @@ Iteration::Iteration(MlaModel& model, const LatentStore& store, PassPlanner& pla
                      Drafter* drafter, IterationOptions options)
     : model_(model), store_(store), planner_(planner), drafter_(drafter), options_(options) {}
 
-MatrixView Iteration::run_target(PassKind kind, Rows& rows, std::span<const int32_t> logit_rows) {
+MlaModel::Output Iteration::run_target(PassKind kind, Rows& rows,
+                                       std::span<const int32_t> logit_rows,
+                                       const ChoiceBatch& choice) {
   const auto row_count = static_cast<int64_t>(rows.token_ids.size());
   const int64_t hidden_dim = model_.config().hidden_dim;
-  Memory& memory = model_.kernels().memory();
   std::vector<HiddenCapture> captures;
   if (drafter_ != nullptr) {
     const std::vector<int> layers = drafter_->target_layers();
     const auto width = static_cast<int64_t>(layers.size()) * hidden_dim;
-    grow(states_, row_count * width * sizeof(float), memory);
+    grow(states_, row_count * width * sizeof(float), model_.kernels().memory());
     captured_ = {states_.data(), DType::kF32, row_count, width, width};
     for (size_t i = 0; i < layers.size(); ++i)
       captures.push_back(
           {layers[i], column_range(captured_, static_cast<int64_t>(i) * hidden_dim, hidden_dim)});
   }
   const PreparedPass pass = planner_.prepare(kind, rows.requests);
-  const MlaModel::Output output =
-      model_.forward({.token_ids = rows.token_ids,
-                      .positions = rows.positions,
-                      .slots = rows.slots,
-                      .sequences = pass.sequences,
-                      .logit_rows = logit_rows,
-                      .captures = captures,
-                      .path = pass.plan.path,
-                      .prefix_parts = pass.prefix_parts},
-                     pass.keys_are_slots() ? store_.slot_layers() : store_.layers());
-  return on_host(memory, output.logits, host_logits_);
+  return model_.forward({.token_ids = rows.token_ids,
+                         .positions = rows.positions,
+                         .slots = rows.slots,
+                         .sequences = pass.sequences,
+                         .logit_rows = logit_rows,
+                         .captures = captures,
+                         .path = pass.plan.path,
+                         .prefix_parts = pass.prefix_parts,
+                         .choice = choice},
+                        pass.keys_are_slots() ? store_.slot_layers() : store_.layers());
 }
 
 MatrixView Iteration::target_states() {
   return on_host(model_.kernels().memory(), captured_, host_states_);
 }
 
-int32_t Iteration::draw(RequestState& request, const MatrixView& logits, int64_t row,
+int32_t Iteration::draw(RequestState& request, const Verdict& verdict, int64_t row,
                         std::optional<int32_t> pretended) {
+  if (verdict.tokens.empty()) return draw_from(request, verdict.logits, row, pretended);
+  if (verdict.tokens[row] < 0) request.failed = true;
+  const int32_t token = pretended.value_or(without_mark(verdict.tokens[row]));
+  request.counts.add_output(token);
+  request.tokens.push_back(token);
+  return token;
+}
+
+int32_t Iteration::draw_from(RequestState& request, const MatrixView& logits, int64_t row,
+                             std::optional<int32_t> pretended) {
   const MatrixView view = row_range(logits, row, 1);
   const std::span values(static_cast<float*>(view.data), static_cast<size_t>(view.cols));
   // Sampling changes the row in place.
@@ -139,23 +170,34 @@ void Iteration::collect_prompt_logprobs(const PrefillRows& chunk, const MatrixVi
 void Iteration::prefill_pass(std::span<const PrefillRows> chunks) {
   Rows rows;
   std::vector<int32_t> logit_rows;
+  std::vector<RequestState*> drawing;
   for (const PrefillRows& chunk : chunks) {
     const auto tokens = std::span<const int32_t>(chunk.request->tokens)
                             .subspan(chunk.begin, chunk.end - chunk.begin);
     rows.add(*chunk.request, tokens, chunk.begin, store_.page_size());
     for (int32_t position = chunk.begin; position < chunk.prompt_rows_end(); ++position)
       logit_rows.push_back(rows.row_begin.back() + position - chunk.begin);
-    if (chunk.is_last()) logit_rows.push_back(static_cast<int32_t>(rows.token_ids.size()) - 1);
+    if (!chunk.is_last()) continue;
+    logit_rows.push_back(static_cast<int32_t>(rows.token_ids.size()) - 1);
+    drawing.push_back(chunk.request);
   }
-  const MatrixView logits = run_target(PassKind::kPrefill, rows, logit_rows);
+  const std::vector<int32_t> one_each(drawing.size(), 1);
+  const std::vector<TokenDraw> draws =
+      find_draws(drawing, one_each, logit_rows.size() > drawing.size());
+  ChoiceBatch choice;
+  if (!draws.empty())
+    choice = {.draws = draws,
+              .tokens = choice_places(static_cast<int64_t>(draws.size()), 0, 0).tokens};
+  const Verdict verdict =
+      fetch(run_target(PassKind::kPrefill, rows, logit_rows, choice), !draws.empty());
   int64_t logit_row = 0;
   for (const PrefillRows& chunk : chunks) {
     RequestState& request = *chunk.request;
-    collect_prompt_logprobs(chunk, logits, logit_row);
+    collect_prompt_logprobs(chunk, verdict.logits, logit_row);
     logit_row += std::max(chunk.prompt_rows_end() - chunk.begin, 0);
     if (!chunk.is_last()) continue;
     request.logprobs.clear();
-    draw(request, logits, logit_row++);
+    draw(request, verdict, logit_row++);
   }
   if (drafter_ == nullptr) return;
   // The token after a chunk is the next prompt token, or the token just drawn: either way it is in
@@ -170,28 +212,29 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks) {
                       tokens.subspan(chunk.begin + 1, chunk.end - chunk.begin),
                       rows.row_begin[i]});
   }
-  drafter_->extend(extend, target_states());
+  if (!drafter_->extend_placed(extend, captured_)) drafter_->extend(extend, target_states());
+}
+
+int32_t Iteration::pretended_drafts(const RequestState& request) const {
+  if (!options_.simulate_accept_length) return -1;
+  // Floor or ceil at random with the right mean, at most all drafts.
+  const double wanted = std::clamp(*options_.simulate_accept_length, 1.0,
+                                   static_cast<double>(request.drafts.size() + 1));
+  const double u =
+      random_uniform(request.sampling.seed, request.tokens.size(), RandomPurpose::kSimulateAccept);
+  return static_cast<int32_t>(std::floor(wanted) + (u < wanted - std::floor(wanted) ? 1 : 0)) - 1;
 }
 
 // Appends the target's own token for row 0, then for each further row as long as the draft that
 // produced the row was that token.
-void Iteration::accept(RequestState& request, const MatrixView& logits, int64_t first_row,
+void Iteration::accept(RequestState& request, const Verdict& verdict, int64_t first_row,
                        IterationResult& result) {
-  int simulated = -1;
-  if (options_.simulate_accept_length) {
-    // Floor or ceil at random with the right mean, at most all drafts.
-    const double wanted = std::clamp(*options_.simulate_accept_length, 1.0,
-                                     static_cast<double>(request.drafts.size() + 1));
-    const double u = random_uniform(request.sampling.seed, request.tokens.size(),
-                                    RandomPurpose::kSimulateAccept);
-    simulated =
-        static_cast<int>(std::floor(wanted) + (u < wanted - std::floor(wanted) ? 1 : 0)) - 1;
-  }
+  const int32_t simulated = pretended_drafts(request);
   request.logprobs.clear();
   for (size_t row = 0; row <= request.drafts.size(); ++row) {
     const bool has_draft = row < request.drafts.size();
     const bool pretend = has_draft && static_cast<int>(row) < simulated;
-    const int32_t token = draw(request, logits, first_row + static_cast<int64_t>(row),
+    const int32_t token = draw(request, verdict, first_row + static_cast<int64_t>(row),
                                pretend ? std::optional(request.drafts[row]) : std::nullopt);
     result.new_tokens.push_back(token);
     const bool matches = simulated >= 0 ? pretend : has_draft && token == request.drafts[row];
@@ -203,23 +246,67 @@ void Iteration::accept(RequestState& request, const MatrixView& logits, int64_t 
 
 std::vector<IterationResult> Iteration::decode(std::span<RequestState* const> requests) {
   Rows rows;
-  std::vector<int32_t> fed;
+  std::vector<int32_t> fed, row_counts;
+  std::vector<QueuedVerify::Rows> queued;
+  int steps = 0;
   for (RequestState* request : requests) {
     fed.assign(1, request->tokens.back());
     fed.insert(fed.end(), request->drafts.begin(), request->drafts.end());
     rows.add(*request, fed, static_cast<int32_t>(request->tokens.size()) - 1, store_.page_size());
+    row_counts.push_back(static_cast<int32_t>(fed.size()));
+    queued.push_back({{request->slot, request->page_table, request->tokens, &request->sampling,
+                       request->draft_steps},
+                      row_counts.back()});
+    steps = std::max(steps, request->draft_steps);
   }
   std::vector<int32_t> logit_rows(rows.token_ids.size());
   for (size_t i = 0; i < logit_rows.size(); ++i) logit_rows[i] = static_cast<int32_t>(i);
-  const MatrixView logits = run_target(PassKind::kVerify, rows, logit_rows);
+
+  const std::vector<TokenDraw> draws = find_draws(requests, row_counts, false);
+  const bool queues = !draws.empty() && drafter_ != nullptr && drafter_->can_queue(queued);
+  const auto request_count = static_cast<int64_t>(requests.size());
+  const auto row_count = static_cast<int64_t>(logit_rows.size());
+  ChoiceBatch choice;
+  ChoicePlaces places = {};
+  std::vector<int32_t> pretended;
+  if (!draws.empty()) {
+    places = choice_places(row_count, request_count, steps);
+    choice = {.draws = draws, .tokens = places.tokens};
+  }
+  if (queues) {
+    for (const RequestState* request : requests) pretended.push_back(pretended_drafts(*request));
+    choice.pretended = pretended;
+    choice.next_tokens = places.next_tokens;
+    choice.lag = places.lag;
+  }
+  Chain chain(queues ? &model_.kernels() : nullptr);
+  const MlaModel::Output output = run_target(PassKind::kVerify, rows, logit_rows, choice);
+  if (queues) drafter_->queue({queued, captured_, places.next_tokens, places.lag, places.drafts});
+  chain.end();
+  Verdict verdict = fetch(output, !draws.empty(), queues ? steps * request_count : 0);
 
   std::vector<IterationResult> results(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     results[i].drafted = static_cast<int>(requests[i]->drafts.size());
-    accept(*requests[i], logits, rows.row_begin[i], results[i]);
+    accept(*requests[i], verdict, rows.row_begin[i], results[i]);
   }
-  if (drafter_ == nullptr) return results;
+  if (queues) {
+    for (size_t i = 0; i < requests.size(); ++i) {
+      requests[i]->drafts.clear();
+      for (int step = 0; step < requests[i]->draft_steps; ++step)
+        requests[i]->drafts.push_back(
+            verdict.tokens[row_count + step * request_count + static_cast<int64_t>(i)]);
+    }
+  } else if (drafter_ != nullptr) {
+    extend(requests, rows, results);
+    draft(requests);
+  }
+  return results;
+}
 
+// Of the rows that stand.
+void Iteration::extend(std::span<RequestState* const> requests, const Rows& rows,
+                       std::span<const IterationResult> results) {
   std::vector<ExtendRows> extend;
   for (size_t i = 0; i < requests.size(); ++i) {
     RequestState& request = *requests[i];
@@ -233,9 +320,7 @@ std::vector<IterationResult> Iteration::decode(std::span<RequestState* const> re
          rows.row_begin[i],
          request.draft_steps == 0});
   }
-  drafter_->extend(extend, target_states());
-  draft(requests);
-  return results;
+  if (!drafter_->extend_placed(extend, captured_)) drafter_->extend(extend, target_states());
 }
 
 // A draft that the grammar does not allow would be verified in vain, and all that follow it.

@@ -12,9 +12,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "attention/pass_planner.h"
@@ -70,6 +72,15 @@ struct IterationResult {
   int accepted = 0;
 };
 
+// Why a pass's logits came to the host, where the kernels would rather choose tokens themselves:
+// what one request of the batch wants, or the drafter.
+enum class HostChoice { kNone, kLogprobs, kPenalties, kGrammar, kMinTokens, kTruncation, kCount };
+constexpr std::string_view host_choice_name(HostChoice reason) {
+  constexpr std::string_view kNames[] = {"none",    "logprobs",   "penalties",
+                                         "grammar", "min_tokens", "truncation"};
+  return kNames[static_cast<size_t>(reason)];
+}
+
 struct IterationOptions {
   // Overrides acceptance for performance runs: mean tokens per iteration. Output is then not the
   // model's; callers must mark every figure.
@@ -90,6 +101,10 @@ class Iteration {
   // Proposes drafts for requests that just finished prefill.
   void draft(std::span<RequestState* const> requests);
 
+  // Target passes by why the host chose their tokens; kNone: it did not.
+  using HostChoices = std::array<int64_t, static_cast<size_t>(HostChoice::kCount)>;
+  const HostChoices& host_choices() const { return host_choices_; }
+
  private:
   struct Rows;
   static void keep_allowed(OutputGuide guide, std::vector<int32_t>& drafts);
@@ -97,16 +112,42 @@ class Iteration {
   void prefill_with_logprobs(PrefillRows chunk);
   void collect_prompt_logprobs(const PrefillRows& chunk, const MatrixView& logits,
                                int64_t first_row);
-  // f32 [logit_rows, V] in host memory.
-  MatrixView run_target(PassKind kind, Rows& rows, std::span<const int32_t> logit_rows);
+  // What a target pass says about its logit rows, in host memory.
+  struct Verdict {
+    MatrixView logits;            // f32 [logit_rows, V]; or, where the kernels chose,
+    std::vector<int32_t> tokens;  // [logit_rows] as choose_tokens gives them
+  };
+  // The draws of the rows that decide requests' next tokens, row_counts[i] of them each; none where
+  // the host has to draw, or `wants_logits` for another reason. Counts why.
+  std::vector<TokenDraw> find_draws(std::span<RequestState* const> requests,
+                                    std::span<const int32_t> row_counts, bool wants_logits);
+  // Queues the pass. Its tokens come to choices_.
+  MlaModel::Output run_target(PassKind kind, Rows& rows, std::span<const int32_t> logit_rows,
+                              const ChoiceBatch& choice);
+  // Waits. `more`: tokens that were left behind the chosen ones come with them.
+  Verdict fetch(const MlaModel::Output& output, bool chosen, int64_t more = 0);
   // What the drafter reads of the latest target pass, f32 [T, sum of captured widths], in host
   // memory.
   MatrixView target_states();
+  // Where a pass of so many rows and requests leaves what it chooses, in the memory of the kernels.
+  struct ChoicePlaces {
+    int32_t* tokens;  // [rows], then
+    int32_t* drafts;  // [steps][requests]
+    int32_t* next_tokens;
+    int32_t* lag;
+  };
+  ChoicePlaces choice_places(int64_t row_count, int64_t request_count, int64_t steps);
+  // Drafts that acceptance was told to pretend stood; negative: it was not.
+  int32_t pretended_drafts(const RequestState& request) const;
   // The token that follows, or what acceptance was told to pretend it is.
-  int32_t draw(RequestState& request, const MatrixView& logits, int64_t row,
+  int32_t draw(RequestState& request, const Verdict& verdict, int64_t row,
                std::optional<int32_t> pretended = {});
-  void accept(RequestState& request, const MatrixView& logits, int64_t first_row,
+  int32_t draw_from(RequestState& request, const MatrixView& logits, int64_t row,
+                    std::optional<int32_t> pretended);
+  void accept(RequestState& request, const Verdict& verdict, int64_t first_row,
               IterationResult& result);
+  void extend(std::span<RequestState* const> requests, const Rows& rows,
+              std::span<const IterationResult> results);
 
   MlaModel& model_;
   const LatentStore& store_;
@@ -114,10 +155,12 @@ class Iteration {
   Drafter* drafter_;
   IterationOptions options_;
   Sampler sampler_;
-  MatrixView captured_;               // of the latest target pass, in the memory of the kernels
-  Buffer states_;                     // its storage
-  Buffer host_states_, host_logits_;  // copies where the host cannot read the originals
-  std::vector<uint64_t> allowed_;     // of the row being drawn
+  MatrixView captured_;                 // of the latest target pass, in the memory of the kernels
+  Buffer states_;                       // its storage
+  Buffer host_states_, host_logits_;    // copies where the host cannot read the originals
+  Buffer choices_, host_choices_copy_;  // ChoicePlaces, and its first part where the host reads it
+  HostChoices host_choices_ = {};
+  std::vector<uint64_t> allowed_;  // of the row being drawn
 };
 
 }  // namespace foresail

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "base/random.h"
 #include "model/scratch.h"
-#include "runtime/random.h"
 
 namespace foresail {
 namespace {

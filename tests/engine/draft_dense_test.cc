@@ -104,13 +104,12 @@ TEST(DraftDense, EveryStepEqualsOnePassInFloat64) {
         const SequenceRows all{0, count, count, &page};
         const int32_t last = count - 1;
         const DraftHead::Output output =
-            dense.head->forward({next,
-                                 {inputs.data(), DType::kF32, count, kHidden, kHidden},
-                                 false,
-                                 positions,
-                                 slots,
-                                 {&all, 1},
-                                 {&last, 1}},
+            dense.head->forward({.next_tokens = next,
+                                 .states = {inputs.data(), DType::kF32, count, kHidden, kHidden},
+                                 .positions = positions,
+                                 .slots = slots,
+                                 .sequences = {&all, 1},
+                                 .selected_rows = {&last, 1}},
                                 store.layers());
         expect_close(steps[step].logits, row_of(output.logits));
         expect_close(steps[step].state, row_of(output.states));

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <map>
 
+#include "base/random.h"
 #include "engine/scripted_loop.h"
 #include "engine/validate_request.h"
-#include "runtime/random.h"
 
 namespace foresail {
 namespace {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "base/check.h"
+#include "base/random.h"
 #include "checkpoint/weight_source.h"
-#include "runtime/random.h"
 #include "speculative/head_drafter.h"
 #include "speculative/standalone_drafter.h"
 

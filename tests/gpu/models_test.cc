@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "engine/batch_bench.h"
 #include "engine/engine_harness.h"
 #include "engine/evaluation.h"
 #include "golden_files.h"
@@ -263,6 +264,59 @@ TEST(GpuModels, SpeculationChangesNoTokenWhenDeterministic) {
     for (size_t i = 0; i < requests.size(); ++i)
       EXPECT_EQ(outputs[i].ids, expected[i].ids)
           << static_cast<int>(speculation.algorithm) << " request " << i;
+  }
+}
+
+// The same without top-p, so that the GPU chooses all tokens and drafts itself, queued behind each
+// other; and with the host choosing, for which log probabilities are asked: equal drafts too.
+TEST(GpuModels, TokensAndDraftsChosenOnTheGpuAreThoseChosenOnTheHost) {
+  std::vector<Request> requests = tales_requests(48);
+  for (size_t i = requests.size(); i-- > 0;) {
+    Request drawn = requests[i];
+    drawn.sampling = {.temperature = 0.8f, .seed = i + 1};
+    drawn.max_tokens = 30 + 5 * static_cast<int64_t>(i);
+    requests.push_back(drawn);
+  }
+  LoadedModel plain(serving_options(true));
+  const std::vector<Output> expected = plain_outputs(plain, requests);
+  for (const Speculation& speculation : kSpeculations) {
+    const std::vector<Output> outputs = speculate(speculation, true, requests);
+    std::vector<Request> on_host = requests;
+    for (Request& request : on_host) request.top_logprobs = 0;
+    const std::vector<Output> host = speculate(speculation, true, on_host);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE(fmt::format("{} request {}", static_cast<int>(speculation.algorithm), i));
+      EXPECT_EQ(outputs[i].ids, expected[i].ids);
+      EXPECT_EQ(host[i].ids, expected[i].ids);
+      EXPECT_EQ(outputs[i].stats.drafted_at, host[i].stats.drafted_at);
+      EXPECT_EQ(outputs[i].stats.accepted_at, host[i].stats.accepted_at);
+    }
+  }
+}
+
+// Once an iteration, for its outcome: drafting adds no wait.
+TEST(GpuModels, AnIterationWaitsOnce) {
+  for (const SpeculativeAlgorithm algorithm :
+       {SpeculativeAlgorithm::kNone, SpeculativeAlgorithm::kMtp, SpeculativeAlgorithm::kEagle3}) {
+    ModelOptions options = serving_options(false);
+    options.slot_count = 4;
+    options.context_length = 320;
+    options.max_total_tokens = 4 * 384;
+    options.speculative = {.algorithm = algorithm,
+                           .draft_model_path = model_path("tales-eagle3"),
+                           .steps = 4,
+                           .adaptive = false};
+    LoadedModel model(options);
+    BatchBench bench(model, {.batch_size = 4,
+                             .context_len = 100,
+                             .output_len = 200,
+                             .draft_len = model.drafter() == nullptr ? 0 : 4});
+    bench.run();
+    const BatchBenchResult result = bench.run();
+    const auto iterations = static_cast<int64_t>(result.iteration_s.size());
+    // The first proposals follow prefill, a step at a time.
+    EXPECT_LE(result.decode_device.waits, iterations + 12) << static_cast<int>(algorithm);
+    EXPECT_LE(result.decode_device.download_bytes, iterations * 200 + (4 << 20));
   }
 }
 

@@ -18,7 +18,8 @@ std::set<std::string> operations_of_the_set() {
   for (std::string line; std::getline(header, line);)
     if (line.starts_with(marker))
       names.insert(line.substr(marker.size(), line.find('(') - marker.size()));
-  names.erase("end_pass");  // marks a place, does nothing to numbers
+  for (const char* mark : {"end_pass", "begin_chain", "end_chain"})  // do nothing to numbers
+    names.erase(mark);
   return names;
 }
 

@@ -62,5 +62,32 @@ TEST(PassWords, LongPromptsAreCutAndPaddingIsLeftOut) {
   EXPECT_EQ(pass.words.size(), 1 + 1 + 1 + 1 + 1 + 8u);  // position, visible, row, piece, pages
 }
 
+TEST(PassWords, DrawsAndAcceptanceTravelToo) {
+  const std::vector<int32_t> ids = {5, 6, 7}, positions = {8, 9, 20}, pretended = {-1, 0};
+  const int32_t pages[] = {1, 2};
+  const SequenceRows sequences[] = {{0, 2, 10, pages}, {2, 1, 21, pages}};
+  const TokenDraw draws[] = {{1ull << 40, 0.5, 9}, {2, 0.0, 10}, {3, 2.0, 21}};
+  PassWords pass;
+  lay_out({.token_ids = ids,
+           .positions = positions,
+           .sequences = sequences,
+           .draws = draws,
+           .pretended = pretended,
+           .page_size = 16},
+          pass);
+  EXPECT_EQ(pass.draws % 2, 0);  // aligned for eight bytes
+  const auto* laid_out = reinterpret_cast<const TokenDraw*>(pass.words.data() + pass.draws);
+  for (int row = 0; row < 3; ++row) {
+    EXPECT_EQ(laid_out[row].seed, draws[row].seed);
+    EXPECT_EQ(laid_out[row].inverse_temperature, draws[row].inverse_temperature);
+    EXPECT_EQ(laid_out[row].position, draws[row].position);
+  }
+  EXPECT_EQ(part(pass, pass.token_ids, 3), ids);
+  EXPECT_EQ(part(pass, pass.pretended, 2), pretended);
+  EXPECT_THAT(part(pass, pass.row_begin, 2), ElementsAre(0, 2));
+  EXPECT_THAT(part(pass, pass.row_count, 2), ElementsAre(2, 1));
+  EXPECT_EQ(pass.piece_count, 2);
+}
+
 }  // namespace
 }  // namespace foresail::cuda

@@ -12,7 +12,7 @@
 
 namespace foresail {
 
-class CpuKernels final : public KernelSet {
+class CpuKernels : public KernelSet {
  public:
   // `attention_oracle`, if given, does the attention of both forms.
   CpuKernels(const IsaOps& isa, DType dtype, ThreadPool& pool,

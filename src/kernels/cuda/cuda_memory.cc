@@ -80,15 +80,29 @@ void CudaMemory::release(std::byte* data, size_t) noexcept {
 }
 
 void CudaMemory::upload(void* to, const void* from, size_t size_bytes) {
+  ++counts_.uploads;
+  counts_.upload_bytes += static_cast<int64_t>(size_bytes);
   // From pageable memory: returns once the bytes are in the driver's staging buffer.
   check_cuda(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyHostToDevice, stream_), "an upload");
 }
 
 void CudaMemory::upload_pinned(void* to, const void* from, size_t size_bytes) {
+  ++counts_.uploads;
+  counts_.upload_bytes += static_cast<int64_t>(size_bytes);
   check_cuda(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyHostToDevice, stream_), "an upload");
 }
 
+void CudaMemory::wait_for(cudaEvent_t event) {
+  const cudaError_t state = cudaEventQuery(event);
+  if (state == cudaSuccess) return;
+  if (state != cudaErrorNotReady) check_cuda(state, "work before this point");
+  ++counts_.waits;
+  check_cuda(cudaEventSynchronize(event), "work before this point");
+}
+
 void CudaMemory::download(void* to, const void* from, size_t size_bytes) {
+  ++counts_.downloads;
+  counts_.download_bytes += static_cast<int64_t>(size_bytes);
   check_cuda(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToHost, stream_), "a download");
   wait();
 }
@@ -98,6 +112,7 @@ void CudaMemory::zero(void* data, size_t size_bytes) {
 }
 
 void CudaMemory::wait() {
+  ++counts_.waits;
   check_cuda(cudaStreamSynchronize(stream_), "the work before this point");
 }
 

@@ -6,6 +6,7 @@
 
 #include <string_view>
 
+#include "kernels/device_counts.h"
 #include "tensor/memory.h"
 
 namespace foresail {
@@ -45,10 +46,16 @@ class CudaMemory final : public Memory {
   cudaStream_t stream() const { return stream_; }
   // As upload, but `from` is pinned and must stay until the copy is done.
   void upload_pinned(void* to, const void* from, size_t size_bytes);
+  // Returns when the event has happened; only waiting for it counts.
+  void wait_for(cudaEvent_t event);
+
+  const DeviceCounts& counts() const { return counts_; }
+  DeviceCounts& counts() { return counts_; }
 
  private:
   cudaStream_t stream_;
   PinnedMemory pinned_;
+  DeviceCounts counts_;
 };
 
 }  // namespace foresail

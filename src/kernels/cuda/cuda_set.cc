@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -17,9 +16,6 @@ constexpr size_t kWeightBlockBytes = 256u << 20;
 constexpr size_t kWeightAlignment = 256;
 // A large matrix is packed in parts, so that its source needs no second copy of it on the device.
 constexpr size_t kPackPartBytes = 64u << 20;
-// Beyond so many rows a pass is limited by its arithmetic, not by the launches of its kernels.
-constexpr int64_t kMostRecordedRows = 256;
-constexpr size_t kMostRecordings = 128;
 
 cuda::Element element_of(DType dtype) {
   switch (dtype) {
@@ -65,13 +61,15 @@ CudaKernels::CudaKernels(const CudaDevice& device, const CudaOptions& options)
       has_sm90_(device.major == 9 && device.minor == 0),
       deterministic_(options.deterministic),
       records_(options.graphs) {
-  check_cuda(cudaEventCreateWithFlags(&words_read_, cudaEventDisableTiming), "creating an event");
+  for (PinnedWords& pinned : pinned_words_)
+    check_cuda(cudaEventCreateWithFlags(&pinned.read, cudaEventDisableTiming), "creating an event");
 }
 
 CudaKernels::~CudaKernels() {
   stop_recording();
+  chained_.clear();
   forget_recordings();
-  cudaEventDestroy(words_read_);
+  for (const PinnedWords& pinned : pinned_words_) cudaEventDestroy(pinned.read);
 }
 
 void* CudaKernels::scratch(Scratch purpose, size_t size_bytes) {
@@ -126,92 +124,6 @@ MatrixPtr CudaKernels::pack(const HostMatrix& weight) {
   return std::make_unique<CudaMatrix>(weight.n_out, weight.n_in, packed, packed_bytes);
 }
 
-namespace {
-
-// Everything that decides the operations of a pass and what is fixed in a recording of them.
-std::string key_of(const PassInputs& inputs, const cuda::PassWords& pass) {
-  std::string key;
-  const auto add = [&](const auto& value) {
-    key.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  };
-  add(inputs.work);
-  for (const size_t size :
-       {inputs.token_ids.size(), inputs.positions.size(), inputs.slots.size(),
-        inputs.row_scale.size(), inputs.sequences.size(), inputs.wanted_rows.size()})
-    add(size);
-  add(inputs.page_size);
-  add(pass.table_width);
-  add(pass.most_visible);
-  for (const cuda::AttentionRun& run : pass.runs) add(run);
-  return key;
-}
-
-}  // namespace
-
-void CudaKernels::forget_recordings() {
-  for (const auto& [key, recording] : recordings_)
-    if (recording.graph != nullptr) cudaGraphExecDestroy(recording.graph);
-  recordings_.clear();
-}
-
-void CudaKernels::stop_recording() noexcept {
-  if (recording_.empty()) return;
-  recording_.clear();
-  cudaGraph_t graph = nullptr;
-  if (cudaStreamEndCapture(stream(), &graph) == cudaSuccess && graph != nullptr)
-    cudaGraphDestroy(graph);
-  cudaGetLastError();
-}
-
-bool CudaKernels::begin_pass(const PassInputs& inputs) {
-  stop_recording();
-  inputs_ = inputs;
-  cuda::lay_out(inputs, pass_);
-  const size_t bytes = pass_.words.size() * sizeof(int32_t);
-  check_cuda(cudaEventSynchronize(words_read_), "the inputs of the pass before");
-  if (pinned_words_.size_bytes() < bytes) pinned_words_ = Buffer(2 * bytes, memory_.staging());
-  std::memcpy(pinned_words_.data(), pass_.words.data(), bytes);
-  auto* device = static_cast<int32_t*>(scratch(Scratch::kPassWords, bytes));
-  memory_.upload_pinned(device, pinned_words_.data(), bytes);
-  check_cuda(cudaEventRecord(words_read_, stream()), "recording an event");
-  device_words_ = device;
-
-  counted_for_ = {};  // a replay may have come between, and a recording must begin like this too
-  // Requests of unequal row counts make too many kinds of passes to keep.
-  if (!records_ || inputs.work == 0 || pass_.runs.size() > 1 ||
-      static_cast<int64_t>(inputs.positions.size()) > kMostRecordedRows)
-    return false;
-  std::string key = key_of(inputs, pass_);
-  const auto found = recordings_.find(key);
-  if (found == recordings_.end()) {
-    if (recordings_.size() >= kMostRecordings) forget_recordings();
-    recordings_.emplace(std::move(key), Recording{});
-    return false;
-  }
-  if (found->second.graph != nullptr) {
-    check_cuda(cudaGraphLaunch(found->second.graph, stream()), "launching a recorded pass");
-    return true;
-  }
-  check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal),
-             "recording a pass");
-  recording_ = std::move(key);
-  return false;
-}
-
-void CudaKernels::end_pass() {
-  if (recording_.empty()) return;
-  const std::string key = std::move(recording_);
-  recording_.clear();
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  check_cuda(cudaStreamEndCapture(stream(), &graph), "recording a pass");
-  const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
-  cudaGraphDestroy(graph);
-  check_cuda(error, "instantiating a recorded pass");
-  recordings_[key].graph = executable;
-  check_cuda(cudaGraphLaunch(executable, stream()), "launching a recorded pass");
-}
-
 const int32_t* CudaKernels::pass_words(const int32_t* host, std::span<const int32_t> of_pass,
                                        int64_t place, std::string_view what) const {
   FORESAIL_CHECK(host == of_pass.data(), "{} are not those of begin_pass", what);
@@ -240,8 +152,7 @@ const void* const* CudaKernels::head_table(std::span<const MatrixPtr> weights) {
 
 void CudaKernels::embed(std::span<const int32_t> ids, const MatrixView& table, float scale,
                         const MatrixView& out) {
-  cuda::embed(stream(), pass_words(ids.data(), inputs_.token_ids, pass_.token_ids, "token ids"),
-              rows_of(table), scale, rows_of(out));
+  cuda::embed(stream(), fed_tokens(ids), rows_of(table), scale, rows_of(out));
   check("embed");
 }
 

@@ -48,6 +48,10 @@ class CudaKernels final : public KernelSet {
   Memory& memory() override { return memory_; }
   bool begin_pass(const PassInputs& inputs) override;
   void end_pass() override;
+  void begin_chain() override;
+  void end_chain() override;
+  bool prefers_choosing() const override { return true; }
+  DeviceCounts counts() const override { return memory_.counts(); }
   MatrixPtr pack(const HostMatrix& weight) override;
   void embed(std::span<const int32_t> ids, const MatrixView& table, float scale,
              const MatrixView& out) override;
@@ -61,6 +65,11 @@ class CudaKernels final : public KernelSet {
                    const MatrixView& out) override;
   void store_rows(const MatrixView& rows, std::span<const int32_t> slots,
                   const LatentCache& cache) override;
+  void choose_tokens(const MatrixView& logits, std::span<const TokenDraw> draws,
+                     const int32_t* token_map, bool marks, int32_t* tokens) override;
+  void accept_drafts(const int32_t* tokens, std::span<const int32_t> token_ids,
+                     std::span<const SequenceRows> sequences, std::span<const int32_t> pretended,
+                     int32_t* next_tokens, int32_t* lag) override;
   void rotate_query(const MatrixView& q, int head_count, const RopeTable& rope,
                     std::span<const int32_t> positions, const float* row_scale) override;
   void store_latent(const MatrixView& kv, const float* norm_weight, float eps,
@@ -104,6 +113,7 @@ class CudaKernels final : public KernelSet {
     kGateUp,
     kHidden,
     kResults,
+    kChoice,
     kCount
   };
   void* scratch(Scratch purpose, size_t size_bytes);
@@ -113,6 +123,10 @@ class CudaKernels final : public KernelSet {
   // The device's copy of one of the pass's spans; `host` must be that span.
   const int32_t* pass_words(const int32_t* host, std::span<const int32_t> of_pass, int64_t place,
                             std::string_view what) const;
+  // Takes off the words of the pass what lags, on the device.
+  void apply_links();
+  // Device's ids that embed reads.
+  const int32_t* fed_tokens(std::span<const int32_t> ids) const;
   const int32_t* word(int64_t place) const { return device_words_ + place; }
   // Device table of the matrices' data, uploaded when it is new or has changed.
   const void* const* table_of(const void* key, std::vector<const void*> pointers);
@@ -131,9 +145,15 @@ class CudaKernels final : public KernelSet {
 
   PassInputs inputs_;
   cuda::PassWords pass_;
-  Buffer pinned_words_;
-  const int32_t* device_words_ = nullptr;
-  cudaEvent_t words_read_;  // the latest upload has left pinned_words_
+  // Uploads under way; each takes the next, so that the host may be so many ahead.
+  struct PinnedWords {
+    Buffer words;
+    cudaEvent_t read = nullptr;  // the latest upload has left them
+  };
+  std::array<PinnedWords, 16> pinned_words_;
+  size_t next_pinned_ = 0;
+  void upload_words(std::span<const int32_t> words, int32_t* to);
+  int32_t* device_words_ = nullptr;
 
   struct Table {
     std::vector<const void*> pointers;
@@ -144,13 +164,32 @@ class CudaKernels final : public KernelSet {
   // A pass of few rows is recorded as a CUDA graph the second time it is met: the first time,
   // scratch and tables come into being.
   struct Recording {
-    cudaGraphExec_t graph = nullptr;  // null: met once
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;  // null: met once
   };
   void forget_recordings();
   void stop_recording() noexcept;  // of a pass that failed
+  void launch(cudaGraphExec_t graph);
   bool records_;
   std::unordered_map<std::string, Recording> recordings_;  // by what decides the operations
   std::string recording_;  // key of the pass being recorded, or empty
+
+  // Recorded passes of a chain are put off to its end and started as one graph, behind one upload
+  // of all their words. A pass that is not recorded yet breaks the chain: those put off start one
+  // by one, and so do all that follow.
+  struct ChainedPass {
+    const Recording* recording = nullptr;
+    size_t begin = 0, count = 0;  // of chain_words_
+  };
+  void start_chained();  // one by one
+  cudaGraphExec_t join_chained();
+  void forget_chains();
+  bool chaining_ = false;
+  std::vector<ChainedPass> chained_;
+  std::string chain_key_;
+  std::vector<int32_t> chain_words_;
+  Buffer device_chain_words_;
+  std::unordered_map<std::string, cudaGraphExec_t> chains_;  // by the keys of their passes
 
   // Batch, rows and heads that the counters of the tensor-core workspace were laid out for.
   std::array<int, 3> counted_for_ = {};

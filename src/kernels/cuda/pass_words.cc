@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 namespace foresail::cuda {
 namespace {
@@ -24,6 +25,10 @@ void lay_out(const PassInputs& inputs, PassWords& out) {
   std::vector<int32_t>& words = out.words;
   words.clear();
   out.runs.clear();
+  static_assert(sizeof(TokenDraw) % sizeof(int32_t) == 0);
+  out.draws = append_zeros(words, static_cast<int64_t>(inputs.draws.size_bytes() / 4));
+  if (!inputs.draws.empty())
+    std::memcpy(words.data(), inputs.draws.data(), inputs.draws.size_bytes());
   const auto row_count = static_cast<int64_t>(inputs.positions.size());
   out.token_ids = append(words, inputs.token_ids);
   out.positions = append(words, inputs.positions);
@@ -58,6 +63,14 @@ void lay_out(const PassInputs& inputs, PassWords& out) {
       tables.push_back(static_cast<int32_t>(s));
     }
   }
+  out.pretended = append(words, inputs.pretended);
+  out.row_begin = static_cast<int64_t>(words.size());
+  if (!inputs.pretended.empty())
+    for (const SequenceRows& sequence : inputs.sequences) words.push_back(sequence.row_begin);
+  out.row_count = static_cast<int64_t>(words.size());
+  if (!inputs.pretended.empty())
+    for (const SequenceRows& sequence : inputs.sequences) words.push_back(sequence.row_count);
+  out.piece_count = static_cast<int64_t>(ends.size());
   out.piece_end = append(words, ends);
   out.piece_table = append(words, tables);
 

@@ -28,10 +28,14 @@ struct PassWords {
   // Where the parts begin in `words`.
   int64_t token_ids = 0, positions = 0, slots = 0, row_scale = 0, wanted_rows = 0;
   int64_t visible = 0;      // [T] keys that a row sees; 0: padding
-  int64_t table_row = 0;    // [T] row of tables
+  int64_t table_row = 0;    // [T] row of tables: the sequence that a row belongs to
   int64_t piece_end = 0;    // [pieces] keys visible to the last row of a piece
   int64_t piece_table = 0;  // [pieces] row of tables
   int64_t tables = 0;       // [sequences, table_width] pages
+  int64_t draws = 0;        // [wanted rows] TokenDraw, eight-byte aligned
+  // For accept_drafts, where it is asked for: [sequences] each.
+  int64_t pretended = 0, row_begin = 0, row_count = 0;
+  int64_t piece_count = 0;
   // Rounded up to powers of two, so that passes of growing lengths keep their layout.
   int32_t table_width = 0;
   int32_t most_visible = 0;  // upper bound of what a row sees; 0: no row sees a key

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/random.h"
+#include "base/random.h"
 
 namespace foresail {
 namespace {

@@ -1,0 +1,125 @@
+#include "kernels/cuda/choice.h"
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/device.cuh"
+
+namespace foresail::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kPartCols = 4096;  // of one block
+
+struct Best {
+  double score;
+  int32_t id;  // kNobody: nothing beat minus infinity
+};
+constexpr int32_t kNobody = INT32_MAX;
+
+// The greater score; of equal ones the lower id, as who comes first wins on the host.
+__device__ __forceinline__ Best better(const Best& a, const Best& b) {
+  return b.score > a.score || (b.score == a.score && b.id < a.id) ? b : a;
+}
+
+__device__ __forceinline__ Best block_best(Best best) {
+  __shared__ Best of_warps[kThreads / kWarp];
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    const Best other = {__shfl_xor_sync(0xFFFFFFFFu, best.score, offset),
+                        __shfl_xor_sync(0xFFFFFFFFu, best.id, offset)};
+    best = better(best, other);
+  }
+  if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = best;
+  __syncthreads();
+  for (int warp = 0; warp < kThreads / kWarp; ++warp) best = better(best, of_warps[warp]);
+  return best;
+}
+
+int64_t parts_of(int64_t cols) {
+  return (cols + kPartCols - 1) / kPartCols;
+}
+
+__global__ void race_kernel(ChoiceArgs args, Best* best_of_parts) {
+  const int64_t row = blockIdx.y;
+  const float* logits = args.logits + row * args.stride;
+  const int64_t begin = blockIdx.x * kPartCols;
+  const int64_t end = min(begin + kPartCols, args.cols);
+  TokenRace race(args.draws[row]);
+  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
+    const auto id = static_cast<int32_t>(i);
+    race.enter(id, args.token_map == nullptr ? id : args.token_map[id], logits[i]);
+  }
+  const bool won = race.best_score() > -std::numeric_limits<double>::infinity();
+  const Best best = block_best({race.best_score(), won ? race.winner() : kNobody});
+  if (threadIdx.x == 0) best_of_parts[row * gridDim.x + blockIdx.x] = best;
+}
+
+__global__ void finish_kernel(ChoiceArgs args, const Best* best_of_parts, int parts) {
+  const int64_t row = blockIdx.x;
+  Best best = {-std::numeric_limits<double>::infinity(), kNobody};
+  for (int part = threadIdx.x; part < parts; part += kThreads)
+    best = better(best, best_of_parts[row * parts + part]);
+  best = block_best(best);
+  if (threadIdx.x != 0) return;
+  const int32_t winner = best.id == kNobody ? 0 : best.id;
+  const int32_t token = args.token_map == nullptr ? winner : args.token_map[winner];
+  args.tokens[row] = args.marks && isnan(args.logits[row * args.stride + winner]) ? ~token : token;
+}
+
+__global__ void accept_kernel(AcceptArgs args) {
+  for (int s = threadIdx.x; s < args.sequences; s += kThreads) {
+    const int32_t begin = args.row_begin[s];
+    const int32_t count = args.row_count[s];
+    const int32_t pretended = args.pretended[s];
+    const int32_t* fed = args.fed + begin;
+    const int32_t* tokens = args.tokens + begin;
+    args.lag[s] = count - accept_rows(fed, tokens, count, pretended);
+    for (int32_t row = 0; row < count; ++row)
+      args.next_tokens[begin + row] =
+          row < pretended && row + 1 < count ? fed[row + 1] : without_mark(tokens[row]);
+  }
+}
+
+__global__ void lag_kernel(LagArgs args) {
+  for (int s = threadIdx.x; s < args.sequences; s += kThreads) {
+    if (args.draws != nullptr) args.draws[s].position -= args.lag[s];
+    if (!args.rows_lag) args.wanted_rows[s] -= args.lag[s];
+  }
+  if (!args.rows_lag) return;
+  for (int row = threadIdx.x; row < args.rows; row += kThreads) {
+    if (args.visible[row] == 0) continue;  // padding
+    const int32_t s = args.table_row[row];
+    const int32_t position = args.positions[row] - args.lag[s];
+    args.positions[row] = position;
+    args.visible[row] -= args.lag[s];
+    const int32_t page = args.tables[int64_t{s} * args.table_width + position / args.page_size];
+    args.slots[row] = page * args.page_size + position % args.page_size;
+  }
+  for (int piece = threadIdx.x; piece < args.pieces; piece += kThreads)
+    args.piece_end[piece] -= args.lag[args.piece_table[piece]];
+}
+
+}  // namespace
+
+size_t choice_workspace_bytes(int64_t rows, int64_t cols) {
+  return static_cast<size_t>(rows * parts_of(cols)) * sizeof(Best);
+}
+
+void choose_tokens(cudaStream_t stream, const ChoiceArgs& args) {
+  if (args.rows == 0) return;
+  auto* best_of_parts = static_cast<Best*>(args.workspace);
+  const auto parts = static_cast<unsigned>(parts_of(args.cols));
+  race_kernel<<<dim3(parts, static_cast<unsigned>(args.rows)), kThreads, 0, stream>>>(
+      args, best_of_parts);
+  finish_kernel<<<static_cast<unsigned>(args.rows), kThreads, 0, stream>>>(args, best_of_parts,
+                                                                           static_cast<int>(parts));
+}
+
+void accept_drafts(cudaStream_t stream, const AcceptArgs& args) {
+  accept_kernel<<<1, kThreads, 0, stream>>>(args);
+}
+
+void apply_lag(cudaStream_t stream, const LagArgs& args) {
+  lag_kernel<<<1, kThreads, 0, stream>>>(args);
+}
+
+}  // namespace foresail::cuda

@@ -1,0 +1,78 @@
+// The CUDA set's choice of tokens, and what the device itself puts into a pass.
+#include "base/check.h"
+#include "kernels/cuda/choice.h"
+#include "kernels/cuda/cuda_set.h"
+
+namespace foresail {
+
+void CudaKernels::apply_links() {
+  const PassLinks& links = inputs_.links;
+  if (links.lag == nullptr) return;
+  const bool rows_lag = links.lag_of == PassLinks::Lag::kRows;
+  FORESAIL_CHECK(inputs_.wanted_rows.size() == inputs_.sequences.size() &&
+                     inputs_.draws.size() == inputs_.sequences.size() &&
+                     (!rows_lag || inputs_.positions.size() == inputs_.sequences.size()) &&
+                     inputs_.row_scale.empty(),
+                 "{} rows, {} wanted, {} draws of {} sequences that lag", inputs_.positions.size(),
+                 inputs_.wanted_rows.size(), inputs_.draws.size(), inputs_.sequences.size());
+  cuda::apply_lag(stream(), {.lag = links.lag,
+                             .rows_lag = rows_lag,
+                             .rows = static_cast<int>(inputs_.positions.size()),
+                             .sequences = static_cast<int>(inputs_.sequences.size()),
+                             .pieces = static_cast<int>(pass_.piece_count),
+                             .draws = reinterpret_cast<TokenDraw*>(device_words_ + pass_.draws),
+                             .wanted_rows = device_words_ + pass_.wanted_rows,
+                             .positions = device_words_ + pass_.positions,
+                             .slots = device_words_ + pass_.slots,
+                             .visible = device_words_ + pass_.visible,
+                             .table_row = word(pass_.table_row),
+                             .piece_end = device_words_ + pass_.piece_end,
+                             .piece_table = word(pass_.piece_table),
+                             .tables = word(pass_.tables),
+                             .table_width = pass_.table_width,
+                             .page_size = inputs_.page_size});
+  check("what lags in a pass");
+}
+
+const int32_t* CudaKernels::fed_tokens(std::span<const int32_t> ids) const {
+  const int32_t* words = pass_words(ids.data(), inputs_.token_ids, pass_.token_ids, "token ids");
+  return inputs_.links.token_ids != nullptr ? inputs_.links.token_ids : words;
+}
+
+void CudaKernels::choose_tokens(const MatrixView& logits, std::span<const TokenDraw> draws,
+                                const int32_t* token_map, bool marks, int32_t* tokens) {
+  FORESAIL_CHECK(draws.data() == inputs_.draws.data(), "draws are not those of begin_pass");
+  cuda::choose_tokens(
+      stream(), {.logits = static_cast<const float*>(logits.data),
+                 .rows = logits.rows,
+                 .cols = logits.cols,
+                 .stride = logits.stride,
+                 .draws = reinterpret_cast<const TokenDraw*>(word(pass_.draws)),
+                 .token_map = token_map,
+                 .marks = marks,
+                 .tokens = tokens,
+                 .workspace = scratch(Scratch::kChoice,
+                                      cuda::choice_workspace_bytes(logits.rows, logits.cols))});
+  check("choose_tokens");
+}
+
+void CudaKernels::accept_drafts(const int32_t* tokens, std::span<const int32_t> token_ids,
+                                std::span<const SequenceRows> sequences,
+                                std::span<const int32_t> pretended, int32_t* next_tokens,
+                                int32_t* lag) {
+  FORESAIL_CHECK(sequences.data() == inputs_.sequences.data() &&
+                     pretended.data() == inputs_.pretended.data() &&
+                     pretended.size() == sequences.size(),
+                 "sequences or pretended drafts are not those of begin_pass");
+  cuda::accept_drafts(stream(), {.sequences = static_cast<int>(sequences.size()),
+                                 .row_begin = word(pass_.row_begin),
+                                 .row_count = word(pass_.row_count),
+                                 .pretended = word(pass_.pretended),
+                                 .fed = fed_tokens(token_ids),
+                                 .tokens = tokens,
+                                 .next_tokens = next_tokens,
+                                 .lag = lag});
+  check("accept_drafts");
+}
+
+}  // namespace foresail

@@ -1,0 +1,159 @@
+// The part of HeadDrafter that never waits: extend and draft steps queued behind a verify pass
+// whose outcome only the device knows. What is laid out here assumes that every draft stood; the
+// device takes off what did not (PassLinks).
+#include <algorithm>
+
+#include "base/check.h"
+#include "model/scratch.h"
+#include "runtime/sampling.h"
+#include "speculative/head_drafter.h"
+
+namespace foresail {
+
+struct HeadDrafter::QueuedPass {
+  MatrixView states;
+  bool recycled = false;
+  bool keys_are_slots = false;
+  std::span<const TokenDraw> draws;
+  int32_t* drafts = nullptr;  // [requests]
+  PassLinks links;
+};
+
+bool HeadDrafter::has_waiting(const DraftRequest& request, int32_t first_position) const {
+  const WaitingRows& waiting = waiting_[request.slot];
+  return !waiting.tokens.empty() && waiting.end() == first_position;
+}
+
+// Rows one after the other that all run now need no copy on the host.
+bool HeadDrafter::extend_placed(std::span<const ExtendRows> items, const MatrixView& states) {
+  if (kernels_ == nullptr || !kernels_->prefers_choosing()) return false;
+  int64_t next_row = 0;
+  for (const ExtendRows& item : items) {
+    if (item.may_wait || item.state_row != next_row ||
+        has_waiting(item.request, item.first_position))
+      return false;
+    next_row += static_cast<int64_t>(item.next_tokens.size());
+  }
+  if (next_row != states.rows || next_row == 0) return false;
+  HeadRows rows;
+  rows.placed_states = states;
+  std::vector<PassRows> requests;
+  for (const ExtendRows& item : items) {
+    rows.begin_request(item.request, item.request.guide);
+    const auto row_count = static_cast<int32_t>(item.next_tokens.size());
+    for (int32_t j = 0; j < row_count; ++j)
+      rows.add(item.request, item.next_tokens[j], item.first_position + j,
+               planner_.config().page_size);
+    requests.push_back({item.request.page_table, {row_count, item.first_position + row_count}});
+    waiting_[item.request.slot] = {
+        .first_position = item.first_position + row_count, .tokens = {}, .states = {}};
+  }
+  const PreparedPass pass = planner_.prepare(PassKind::kDraftExtend, requests);
+  rows.sequences = pass.sequences;
+  run(rows, false, pass.keys_are_slots());
+  return true;
+}
+
+bool HeadDrafter::can_queue(std::span<const QueuedVerify::Rows> requests) const {
+  if (kernels_ == nullptr || !kernels_->prefers_choosing() || observer_ ||
+      head_->state_dim() == 0 || head_->scales_queries())
+    return false;
+  // Where nobody wants drafts, rows wait, and those that do are on the host.
+  bool any_drafts = false;
+  for (const QueuedVerify::Rows& rows : requests) {
+    if (has_waiting(rows.request, static_cast<int32_t>(rows.request.tokens.size()) - 1))
+      return false;
+    any_drafts |= rows.request.steps > 0;
+  }
+  return any_drafts;
+}
+
+void HeadDrafter::queue_pass(HeadRows& rows, const QueuedPass& pass) {
+  const std::vector<int32_t> selected = rows.last_rows();
+  const auto request_count = static_cast<int64_t>(selected.size());
+  head_->forward({.next_tokens = rows.tokens,
+                  .states = pass.states,
+                  .states_placed = true,
+                  .recycled = pass.recycled,
+                  .positions = rows.positions,
+                  .slots = rows.slots,
+                  .sequences = rows.sequences,
+                  .selected_rows = selected,
+                  .draws = pass.draws,
+                  .tokens = pass.drafts,
+                  .kept_states = {kept_states_.data(), DType::kF32, request_count,
+                                  head_->state_dim(), head_->state_dim()},
+                  .links = pass.links},
+                 pass.keys_are_slots ? slot_caches_ : caches_);
+}
+
+void HeadDrafter::queue(const QueuedVerify& verify) {
+  const auto request_count = static_cast<int64_t>(verify.requests.size());
+  const int page_size = planner_.config().page_size;
+  grow(kept_states_, request_count * head_->state_dim() * sizeof(float), memory_);
+  const MatrixView kept_states = {kept_states_.data(), DType::kF32, request_count,
+                                  head_->state_dim(), head_->state_dim()};
+
+  // Entries of rows that do not stand are written too: nothing reads them before they are written
+  // again.
+  HeadRows rows;
+  std::vector<PassRows> extended, looped;
+  std::vector<int> pass_counts;
+  std::vector<TokenDraw> draws;
+  int most_passes = 0;
+  for (const QueuedVerify::Rows& item : verify.requests) {
+    const DraftRequest& request = item.request;
+    const auto first = static_cast<int32_t>(request.tokens.size()) - 1;
+    const int32_t end = first + item.row_count;
+    rows.begin_request(request, nullptr);
+    for (int32_t position = first; position < end; ++position)
+      rows.add(request, 0, position, page_size);
+    extended.push_back({request.page_table, {item.row_count, end}});
+    looped.push_back({request.page_table, {1, end + 1}});
+    // Entry p predicts position p + 2.
+    draws.push_back(draw_of(*request.sampling, end + 1));
+    pass_counts.push_back(std::max(0, request.steps - 1));
+    most_passes = std::max(most_passes, pass_counts.back());
+    waiting_[request.slot] = {};
+  }
+  const PreparedPass pass = planner_.prepare(PassKind::kDraftExtend, extended);
+  rows.sequences = pass.sequences;
+  queue_pass(rows, {.states = verify.states,
+                    .keys_are_slots = pass.keys_are_slots(),
+                    .draws = draws,
+                    .drafts = verify.drafts,
+                    .links = {verify.next_tokens, verify.lag, PassLinks::Lag::kWantedRow}});
+  if (most_passes == 0) return;
+
+  const PreparedDraftLoop loop = planner_.prepare_draft_loop(looped, pass_counts);
+  for (int step = 0; step < most_passes; ++step) {
+    HeadRows step_rows;
+    for (size_t i = 0; i < verify.requests.size(); ++i) {
+      const DraftRequest& request = verify.requests[i].request;
+      step_rows.begin_request(request, nullptr);
+      SequenceRows row = loop.step_rows(i, step, static_cast<int32_t>(i));
+      const int32_t position = row.kv_end - 1;
+      // All requests go on to the last step, so that a batch has one shape; those that want no more
+      // drafts as padding.
+      if (step < pass_counts[i]) {
+        step_rows.add(request, 0, position, page_size);
+      } else {
+        step_rows.tokens.push_back(0);
+        step_rows.positions.push_back(0);
+        step_rows.slots.push_back(-1);
+        row.kv_end = 0;
+      }
+      step_rows.sequences.push_back(row);
+      draws[i].position = position + 2;
+    }
+    int32_t* previous = verify.drafts + step * request_count;
+    queue_pass(step_rows, {.states = kept_states,
+                           .recycled = true,
+                           .keys_are_slots = loop.first.keys_are_slots(),
+                           .draws = draws,
+                           .drafts = previous + request_count,
+                           .links = {previous, verify.lag, PassLinks::Lag::kRows}});
+  }
+}
+
+}  // namespace foresail

@@ -1,0 +1,147 @@
+// Tokens chosen and drafts chained by the kernels are those of the host, in every order of passes.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "engine/device_like_kernels.h"
+#include "engine/engine_harness.h"
+
+namespace foresail {
+namespace {
+
+struct Drafting {
+  std::string name;
+  std::string golden;
+  SpeculativeAlgorithm algorithm;
+  bool queues;  // the draft loop runs behind the verify pass
+};
+
+const Drafting kDraftings[] = {
+    {"mtp", "g13_v3_mtp", SpeculativeAlgorithm::kMtp, true},
+    {"eagle3_llama", "g14_eagle3_llama", SpeculativeAlgorithm::kEagle3, true},
+    {"eagle3_mla", "g15_eagle3_mla", SpeculativeAlgorithm::kEagle3, true},
+    {"ngram", "g13_v3_mtp", SpeculativeAlgorithm::kNgram, false},
+    {"self", "g01_v3_yarn", SpeculativeAlgorithm::kStandalone, false},
+    {"none", "g15_eagle3_mla", SpeculativeAlgorithm::kNone, false},
+};
+
+// Requests that a device can draw for.
+std::vector<Request> plain_requests(uint64_t seed, int count) {
+  std::vector<Request> requests = random_requests(seed, count);
+  for (Request& request : requests) {
+    request.sampling = {.temperature = request.sampling.temperature, .seed = request.sampling.seed};
+    request.min_tokens = 0;
+    request.max_tokens += 10;
+  }
+  return requests;
+}
+
+// Host and device beside each other through the same engine.
+struct Pair {
+  explicit Pair(const EngineOptions& options)
+      : host(options), device(options, {}, make_kernels()) {}
+  std::unique_ptr<KernelSet> make_kernels() {
+    auto made = std::make_unique<DeviceLikeKernels>();
+    kernels = made.get();
+    return made;
+  }
+  void expect_equal(const EngineOptions& options, const std::vector<Request>& requests) {
+    EngineLoop host_loop(host, nullptr, options);
+    EngineLoop device_loop(device, nullptr, options);
+    for (const bool warm : {false, true}) {
+      const std::vector<Output> expected = serve(host_loop, requests);
+      const std::vector<Output> outputs = serve(device_loop, requests);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        SCOPED_TRACE(fmt::format("request {} {}", i, warm ? "warm" : "cold"));
+        EXPECT_EQ(outputs[i].ids, expected[i].ids);
+        EXPECT_EQ(outputs[i].stats.finish, expected[i].stats.finish);
+        EXPECT_EQ(outputs[i].stats.drafted_at, expected[i].stats.drafted_at);
+        EXPECT_EQ(outputs[i].stats.accepted_at, expected[i].stats.accepted_at);
+      }
+    }
+  }
+
+  LoadedModel host;
+  DeviceLikeKernels* kernels = nullptr;
+  LoadedModel device;
+};
+
+class DeviceChoice : public testing::TestWithParam<std::tuple<int, int, std::string>> {};
+
+TEST_P(DeviceChoice, TokensAndDraftsAreTheHosts) {
+  const auto [index, page_size, backend] = GetParam();
+  const Drafting& drafting = kDraftings[index];
+  EngineOptions options = tiny_options(drafting.golden, drafting.algorithm, page_size);
+  options.attention_backend = backend;
+  Pair pair(options);
+  for (int steps = 1; steps <= 5; ++steps) {
+    SCOPED_TRACE(fmt::format("{} page {} steps {}", drafting.name, page_size, steps));
+    std::vector<Request> requests = plain_requests(2000 * index + 10 * page_size + steps, 6);
+    requests[3].speculative_steps = 1 + steps / 2;
+    if (steps == 4) requests[2].speculative_steps = 0;
+    options.speculative.steps = steps;
+    options.chunked_prefill_size = steps % 2 == 0 ? 7 : 2048;
+    options.retract_every = steps == 2 ? 3 : 0;
+    options.late_results = steps == 3;
+    options.seed_schedule = steps == 5 ? 9 : 0;
+    pair.expect_equal(options, requests);
+  }
+  EXPECT_EQ(pair.kernels->linked_passes() > 0, drafting.queues);
+  const Iteration::HostChoices& choices = pair.device.iteration().host_choices();
+  EXPECT_GT(choices[static_cast<size_t>(HostChoice::kNone)], 0);
+  for (size_t reason = 1; reason < choices.size(); ++reason)
+    EXPECT_EQ(choices[reason], 0) << reason;
+  EXPECT_EQ(pair.host.iteration().host_choices(), Iteration::HostChoices{});
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DeviceChoice,
+                         testing::Combine(testing::Range(0, 6), testing::Values(1, 16),
+                                          testing::Values(std::string("paged"),
+                                                          std::string("indexed"))),
+                         [](const auto& param) {
+                           return kDraftings[std::get<0>(param.param)].name + "_page" +
+                                  std::to_string(std::get<1>(param.param)) + "_" +
+                                  std::get<2>(param.param);
+                         });
+
+// A batch with one request that the kernels can't draw for goes through the host, from step to step
+// as requests come and go.
+TEST(DeviceChoiceFallback, MixedRequestsEqualTheHosts) {
+  for (int index = 0; index < 3; ++index) {
+    const Drafting& drafting = kDraftings[index];
+    EngineOptions options = tiny_options(drafting.golden, drafting.algorithm, 16);
+    options.speculative.steps = 3;
+    Pair pair(options);
+    std::vector<Request> requests = plain_requests(70 + index, 6);
+    requests[1].top_logprobs = 2;
+    requests[1].max_tokens = 5;
+    requests[2].sampling.presence_penalty = 0.5f;
+    requests[2].max_tokens = 4;
+    requests[3].min_tokens = 3;
+    requests[3].ignore_eos = false;
+    requests[4].sampling.top_p = 0.9f;
+    requests[4].sampling.temperature = 0.8f;
+    requests[4].max_tokens = 6;
+    pair.expect_equal(options, requests);
+    EXPECT_GT(pair.kernels->linked_passes(), 0);
+    // Of a batch the first reason counts.
+    const Iteration::HostChoices& choices = pair.device.iteration().host_choices();
+    EXPECT_GT(choices[static_cast<size_t>(HostChoice::kNone)], 0);
+    EXPECT_GT(std::accumulate(choices.begin() + 1, choices.end(), int64_t{0}), 0);
+  }
+}
+
+TEST(DeviceChoiceFallback, SimulatedAcceptanceEqualsTheHosts) {
+  for (int index = 0; index < 3; ++index) {
+    const Drafting& drafting = kDraftings[index];
+    EngineOptions options = tiny_options(drafting.golden, drafting.algorithm, 16);
+    options.speculative.steps = 3;
+    options.speculative.simulate_accept_length = 2.6;
+    Pair pair(options);
+    pair.expect_equal(options, plain_requests(80 + index, 6));
+    EXPECT_GT(pair.kernels->linked_passes(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace foresail

@@ -1,0 +1,97 @@
+// The arithmetic that the host's sampler shares with devices, beside the library's.
+#include "kernels/token_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/ref/ref_kernels.h"
+#include "runtime/sampling.h"
+
+namespace foresail {
+namespace {
+
+TEST(TokenChoice, LogarithmIsTheLibrarysWithinItsLastPlace) {
+  const auto expect_close = [](double x) {
+    EXPECT_NEAR(plain_log(x), std::log(x), 0x1p-52 * std::abs(std::log(x))) << x;
+  };
+  for (double x = 0x1p-60; x < 1e3; x *= 1.0173) expect_close(x);
+  for (int i = 1; i < 2000; ++i) expect_close(1.0 + (i - 1000) * 1e-5 + 1e-9);
+  EXPECT_EQ(plain_log(1.0), 0.0);
+  EXPECT_EQ(plain_log(2.0), std::log(2.0));
+}
+
+TEST(TokenChoice, NoiseIsTheLibrarysAndBounded) {
+  const auto expect_close = [](uint64_t bits) {
+    const double v = (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53;
+    const double expected = -std::log(-std::log1p(-v));
+    if (std::isinf(expected)) {  // 1 - v rounds to zero: never the largest
+      EXPECT_EQ(gumbel_noise(bits), expected) << bits;
+      return;
+    }
+    EXPECT_NEAR(gumbel_noise(bits), expected, 4 * 0x1p-52 * std::max(1.0, std::abs(expected)))
+        << bits;
+    EXPECT_LE(gumbel_noise(bits), (std::countl_zero(bits) + 1) * std::numbers::ln2) << bits;
+  };
+  for (uint64_t i = 0; i < 100000; ++i) expect_close(mix_bits(i));
+  for (int shift = 0; shift < 64; ++shift) expect_close(mix_bits(shift) >> shift);
+  for (int shift = 12; shift < 64; ++shift) expect_close(~(mix_bits(shift) >> shift));
+  expect_close(0);
+  expect_close(~uint64_t{0});
+}
+
+TEST(TokenChoice, KernelsChooseWhatTheSamplerDraws) {
+  constexpr int kVocab = 1000;
+  const auto kernels = create_ref_kernels(DType::kF32);
+  Sampler sampler;
+  std::vector<int32_t> map(kVocab);
+  for (int i = 0; i < kVocab; ++i) map[i] = (7 * i + 3) % 20000;
+  for (const float temperature : {0.0f, 0.3f, 1.0f, 1.7f})
+    for (int64_t position = 0; position < 200; ++position) {
+      std::vector<float> logits(kVocab);
+      for (int i = 0; i < kVocab; ++i)
+        logits[i] = 8.0f * static_cast<float>(random_uniform(position, i, RandomPurpose::kShuffle));
+      if (position % 3 == 0) logits[position] = NAN;
+      if (position % 5 == 0) logits[5] = logits[900] = 9.0f;  // the lower id wins
+      if (position == 199) std::fill(logits.begin(), logits.end(), -INFINITY);
+      const SamplingParams params = {.temperature = temperature, .seed = 11};
+      const TokenDraw draw = draw_of(params, position);
+      const MatrixView view = {logits.data(), DType::kF32, 1, kVocab, kVocab};
+      int32_t token = -1;
+      kernels->choose_tokens(view, {&draw, 1}, nullptr, true, &token);
+      EXPECT_EQ(token, sampler.sample(logits, params, {}, position));
+      kernels->choose_tokens(view, {&draw, 1}, map.data(), false, &token);
+      EXPECT_EQ(token, map[coupled_argmax(logits, params, position, map)]);
+    }
+}
+
+TEST(TokenChoice, ARowThatIsNoNumberIsMarked) {
+  const auto kernels = create_ref_kernels(DType::kF32);
+  std::vector<float> logits(10, NAN);
+  const MatrixView view = {logits.data(), DType::kF32, 1, 10, 10};
+  const TokenDraw draw = draw_of({.temperature = 0.0f}, 3);
+  int32_t token = 0;
+  kernels->choose_tokens(view, {&draw, 1}, nullptr, true, &token);
+  EXPECT_EQ(token, ~0);
+  EXPECT_EQ(without_mark(token), 0);
+  kernels->choose_tokens(view, {&draw, 1}, nullptr, false, &token);
+  EXPECT_EQ(token, 0);
+}
+
+TEST(TokenChoice, DraftsStandAsLongAsTheTargetChoseThem) {
+  const int32_t fed[] = {1, 20, 21, 22};
+  const int32_t all[] = {20, 21, 22, 23}, first[] = {20, 9, 22, 23}, none[] = {8, 21, 22, 23};
+  EXPECT_EQ(accept_rows(fed, all, 4, -1), 4);
+  EXPECT_EQ(accept_rows(fed, first, 4, -1), 2);
+  EXPECT_EQ(accept_rows(fed, none, 4, -1), 1);
+  EXPECT_EQ(accept_rows(fed, all, 1, -1), 1);
+  EXPECT_EQ(accept_rows(fed, none, 4, 0), 1);
+  EXPECT_EQ(accept_rows(fed, none, 4, 2), 3);
+  EXPECT_EQ(accept_rows(fed, none, 4, 3), 4);
+  const int32_t marked[] = {~20, 9, 22, 23};
+  EXPECT_EQ(accept_rows(fed, marked, 4, -1), 2);
+}
+
+}  // namespace
+}  // namespace foresail
