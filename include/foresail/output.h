@@ -42,6 +42,7 @@ struct Event {
   std::string text;         // what became certain with this token; may be empty
   std::optional<FinishReason> finish;
   std::optional<TokenLogprobs> logprobs;  // where they were asked for
+  std::vector<int32_t> rejected = {};     // drafts: this token was drawn instead of the first
 };
 
 struct GenerationStats {
@@ -51,6 +52,7 @@ struct GenerationStats {
   bool admitted = false;  // it has left the queue
   FinishReason finish = FinishReason::kLength;
   std::string matched_stop;  // the stop string that ended it
+  std::string failure;       // why it failed, where the request is the reason: what to change
   double ttft_s = 0.0;       // from submission to the first token
   double prefill_s = 0.0;    // from admission to the first token
   double decode_s = 0.0;     // after the first token

@@ -50,6 +50,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void pump();
   Piece take(Source& source);
   void read(const Event& event, Choice& choice, Piece& piece);
+  TokenSource::Part parse(const Event& event, Choice& choice, Piece& piece);
   bool all_ended() const;
   void finish();
   void fail(const ApiError& error);

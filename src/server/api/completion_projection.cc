@@ -19,8 +19,8 @@ class CompletionProjection final : public Projection {
     std::string choices;
     for (const Choice& choice : record.choices) {
       if (!choices.empty()) choices += ',';
-      choices +=
-          choice_json(record, choice, choice.text, choice.ids, choice.logprobs, choice.finish);
+      choices += choice_json(record, choice, choice.text, choice.ids, choice.logprobs,
+                             choice.sources, choice.finish);
     }
     return openai_whole(record, kPrefix, kObject, choices);
   }
@@ -30,18 +30,19 @@ class CompletionProjection final : public Projection {
     std::string out;
     if (!echoes_) return out;
     for (const Choice& choice : record.choices)
-      out +=
-          openai_event(record, kPrefix, kObject,
-                       choice_json(record, choice, choice.text, {}, {}, choice.finish), options_);
+      out += openai_event(record, kPrefix, kObject,
+                          choice_json(record, choice, choice.text, {}, {}, {}, choice.finish),
+                          options_);
     return out;
   }
 
   std::string piece(const GenerationRecord& record, const Piece& piece) const override {
-    if (piece.text.empty() && piece.logprobs.empty() && !piece.finish && !options_.return_token_ids)
+    if (piece.text.empty() && piece.logprobs.empty() && piece.sources.empty() && !piece.finish &&
+        !options_.return_token_ids)
       return {};
     return openai_event(record, kPrefix, kObject,
                         choice_json(record, record.choices[piece.choice], piece.text, piece.ids,
-                                    piece.logprobs, piece.finish),
+                                    piece.logprobs, piece.sources, piece.finish),
                         options_);
   }
 
@@ -53,6 +54,7 @@ class CompletionProjection final : public Projection {
   std::string choice_json(const GenerationRecord& record, const Choice& choice,
                           std::string_view text, std::span<const int32_t> ids,
                           std::span<const TokenLogprobs> logprobs,
+                          std::span<const TokenSource> sources,
                           const std::optional<FinishReason>& finish) const {
     std::string out = fmt::format("{{\"index\":{},\"text\":", choice.index);
     append_json_string(out, text);
@@ -61,6 +63,7 @@ class CompletionProjection final : public Projection {
     fmt::format_to(std::back_inserter(out), ",\"finish_reason\":{}", finish_json(finish));
     if (finish) append_matched_stop(out, choice);
     append_extras(out, record, choice, ids, options_);
+    if (options_.return_draft_info) append_draft_info(out, sources, tokenizer_);
     out += '}';
     return out;
   }
