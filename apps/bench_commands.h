@@ -9,5 +9,6 @@ void add_bench_kernels(CLI::App& bench);
 void add_bench_latency(CLI::App& bench);
 void add_bench_depth(CLI::App& bench);
 void add_bench_ab(CLI::App& bench);
+void add_bench_serve(CLI::App& bench);
 
 }  // namespace foresail

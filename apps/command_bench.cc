@@ -9,6 +9,7 @@ void add_bench_command(CLI::App& app) {
   add_bench_latency(*bench);
   add_bench_depth(*bench);
   add_bench_ab(*bench);
+  add_bench_serve(*bench);
 }
 
 }  // namespace foresail

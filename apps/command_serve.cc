@@ -220,6 +220,7 @@ void add_serve_command(CLI::App& app) {
   command->add_option("--log-format", flags->log_format, "text, json or off")
       ->capture_default_str()
       ->check(one_of({"text", "json", "off"}));
+  command->add_flag("!--no-ui", serve_options.page, "no page at /");
   command->add_flag("--no-metrics-aliases", flags->no_aliases,
                     "only our own names in /metrics, not vLLM's as well");
   command->callback([flags] { serve(*flags); });

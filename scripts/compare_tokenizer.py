@@ -218,17 +218,24 @@ class Comparison:
         return result
 
 
-def write_vectors(directory, name, model_directory, texts, result):
-    # Rows of [text, ids, ids when control tokens are not allowed]; the last is left out when equal.
+def write_list(path, items):
+    lines = ",\n".join(json.dumps(item, ensure_ascii=True, separators=(",", ":")) for item in items)
+    path.write_text(f"[\n{lines}\n]\n")
+
+
+def write_vectors(directory, name, model_directory, every_text, texts, result):
+    # Rows of [index of the text in texts.json, ids, ids when control tokens are not allowed]; the last
+    # is left out when equal.
     directory.mkdir(parents=True, exist_ok=True)
+    write_list(directory / "texts.json", every_text)
     for file in ("tokenizer.json", "tiktoken.model", "tokenizer_config.json"):
         if (model_directory / file).exists():
             (directory / name).mkdir(exist_ok=True)
             (directory / name / file).write_text((model_directory / file).read_text())
-    rows = [[t, control] if control == plain else [t, control, plain]
+    index = {text: i for i, text in reversed(list(enumerate(every_text)))}
+    rows = [[index[t], control] if control == plain else [index[t], control, plain]
             for t, control, plain in zip(texts, result["control"], result["plain"])]
-    lines = ",\n".join(json.dumps(row, ensure_ascii=True, separators=(",", ":")) for row in rows)
-    (directory / name / "vectors.json").write_text(f"[\n{lines}\n]\n")
+    write_list(directory / name / "vectors.json", rows)
 
 
 def main():
@@ -262,7 +269,7 @@ def main():
             (directory / "tokenizer.json").write_text(json.dumps(trained, ensure_ascii=False, separators=(",", ":")))
             result = comparison.run_json(name, directory, texts)
             if args.write_vectors:
-                write_vectors(args.write_vectors, name, directory, texts, result)
+                write_vectors(args.write_vectors, name, directory, texts, texts, result)
             if name == "kimi-json-small":
                 directory = pathlib.Path(temporary) / "kimi"
                 directory.mkdir()
@@ -270,7 +277,7 @@ def main():
                 both = [t for t in texts if settled(t)]
                 result = comparison.run_tiktoken("kimi-tiktoken-small", directory, encoding, both)
                 if args.write_vectors:
-                    write_vectors(args.write_vectors, "kimi-small", directory, both, result)
+                    write_vectors(args.write_vectors, "kimi-small", directory, texts, both, result)
     print(f"{comparison.mismatches} mismatches")
     return 1 if comparison.mismatches else 0
 

@@ -44,6 +44,7 @@ struct Event {
   std::optional<TokenLogprobs> logprobs;  // where they were asked for
   // With the first event, where asked for: of the prompt's tokens from the second on.
   std::vector<TokenLogprobs> prompt_logprobs = {};
+  std::vector<int32_t> rejected = {};  // drafts: this token was drawn instead of the first
 };
 
 // Tokens per pass that verified drafts: 1 + accepted drafts / such passes.
@@ -59,6 +60,7 @@ struct GenerationStats {
   bool admitted = false;  // it has left the queue
   FinishReason finish = FinishReason::kLength;
   std::string matched_stop;  // the stop string that ended it
+  std::string failure;       // why it failed, where the request is the reason: what to change
   double ttft_s = 0.0;       // from submission to the first token
   double prefill_s = 0.0;    // from admission to the first token
   double decode_s = 0.0;     // after the first token

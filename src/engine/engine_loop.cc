@@ -167,6 +167,8 @@ RowResult EngineLoop::commit(const StepOutcome::Row& row, std::vector<int32_t>& 
   Running* running = find(row.request);
   if (running == nullptr) return result;  // ended while the step ran
   if (row.failed) {
+    const std::string limit = running->commit.guide().exceeded_limit();
+    if (!limit.empty()) running->stats.failure = OutputGrammars::too_complex(limit);
     end_without_token(row.request, FinishReason::kFailed);
     result.failed = true;
     return result;
@@ -192,6 +194,8 @@ RowResult EngineLoop::commit(const StepOutcome::Row& row, std::vector<int32_t>& 
     Event event = running->commit(token, result.accept_len < accepted, stats);
     if (!row.result.logprobs.empty()) event.logprobs = row.result.logprobs[result.accept_len];
     if (stats.output_tokens == 1) event.prompt_logprobs = row.result.prompt_logprobs;
+    if (result.accept_len == accepted && accepted < static_cast<int>(row.drafts.size()))
+      event.rejected.assign(row.drafts.begin() + accepted, row.drafts.end());
     running->tokens.push_back(token);
     tokens.push_back(token);
     ++result.accept_len;

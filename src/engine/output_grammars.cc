@@ -43,7 +43,29 @@ std::optional<InputError> OutputGrammars::prepare(Request& request) const {
   if (request.min_tokens > 0)
     return InputError{"'min_tokens' cannot be combined with structured output", "min_tokens"};
   std::call_once(trie_made_, [&] { trie_ = make_trie(); });
-  return std::nullopt;
+  const std::string limit = find_exceeded_limit(request.grammar);
+  if (limit.empty()) return std::nullopt;
+  return InputError{too_complex(limit), ""};
+}
+
+std::string OutputGrammars::too_complex(const std::string& limit) {
+  return "the grammar of this request is too complex to be followed (" + limit +
+         "): simplify its schema or regular expression";
+}
+
+std::string OutputGrammars::find_exceeded_limit(const GrammarPtr& grammar) const {
+  {
+    const std::lock_guard lock(tried_mutex_);
+    for (const auto& tried : tried_)
+      if (tried.lock() == grammar) return {};
+  }
+  GrammarMatcher matcher(grammar, trie_);
+  matcher.allowed(matcher.start());
+  if (matcher.exhausted()) return matcher.limit();
+  const std::lock_guard lock(tried_mutex_);
+  tried_.push_back(grammar);
+  if (tried_.size() > 2 * kMostMatchers) tried_.pop_front();
+  return {};
 }
 
 std::shared_ptr<const TokenTrie> OutputGrammars::make_trie() const {

@@ -3,6 +3,7 @@
 // first grammar comes. Owner: the engine loop or a generator. Thread rule: see members.
 #pragma once
 
+#include <deque>
 #include <mutex>
 #include <optional>
 
@@ -19,14 +20,18 @@ class OutputGrammars {
   OutputGrammars(const Tokenizer* tokenizer, std::span<const int64_t> end_ids, int64_t vocab_size)
       : tokenizer_(tokenizer), end_ids_(end_ids), vocab_size_(vocab_size) {}
 
-  // Sets request.grammar from its output format, or says what is wrong. Any thread.
+  // Sets request.grammar from its output format, or says what is wrong. Tries the grammar's first
+  // token, so that most of those that are too complex are refused here. Any thread.
   std::optional<InputError> prepare(Request& request) const;
   // The beginning of a prepared request's output. One thread.
   OutputGuide guide(const Request& request);
+  // The refusal of a grammar that is too complex.
+  static std::string too_complex(const std::string& limit);
 
  private:
   std::shared_ptr<GrammarMatcher> matcher(const GrammarPtr& grammar);
   std::shared_ptr<const TokenTrie> make_trie() const;
+  std::string find_exceeded_limit(const GrammarPtr& grammar) const;
 
   const Tokenizer* tokenizer_;
   std::span<const int64_t> end_ids_;
@@ -35,6 +40,8 @@ class OutputGrammars {
   mutable std::once_flag trie_made_;
   mutable std::shared_ptr<const TokenTrie> trie_;
   std::vector<std::shared_ptr<GrammarMatcher>> matchers_;  // the latest first
+  mutable std::mutex tried_mutex_;
+  mutable std::deque<std::weak_ptr<const Grammar>> tried_;  // and found to be followed
 };
 
 }  // namespace foresail

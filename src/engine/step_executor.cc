@@ -61,12 +61,14 @@ void StepExecutor::prefill(const StepPlan& plan, StepOutcome& outcome) {
 void StepExecutor::decode(const StepPlan& plan, StepOutcome& outcome) {
   if (plan.decode.empty()) return;
   std::vector<RequestState*> running;
+  std::vector<std::vector<int32_t>> drafts;
   for (const DecodeRow& row : plan.decode) {
     RequestState& state = slots_[row.slot.value];
     // A drafter may have proposed fewer, and the plan may want fewer.
     if (static_cast<int32_t>(state.drafts.size()) > row.draft_len)
       state.drafts.resize(row.draft_len);
     state.draft_steps = row.next_draft_len;
+    drafts.push_back(state.drafts);  // the iteration replaces them by the next ones
     running.push_back(&state);
   }
   std::vector<IterationResult> results = iteration_.decode(running);
@@ -76,6 +78,7 @@ void StepExecutor::decode(const StepPlan& plan, StepOutcome& outcome) {
                             .request = row.request,
                             .verified = true,
                             .failed = running[i]->failed,
+                            .drafts = std::move(drafts[i]),
                             .result = std::move(results[i])});
   }
 }

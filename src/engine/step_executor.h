@@ -15,8 +15,9 @@ struct StepOutcome {
   struct Row {
     SlotId slot;
     RequestId request;
-    bool verified = false;  // a row of the decode iteration
-    bool failed = false;    // this request only
+    bool verified = false;             // a row of the decode iteration
+    bool failed = false;               // this request only
+    std::vector<int32_t> drafts = {};  // what was verified
     IterationResult result;
   };
   bool failed = false;    // nothing of the step counts

@@ -73,9 +73,11 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
   const std::vector<int64_t>& end_ids = model_.config().eos_ids;
   Commit commit(with_grammar, end_ids, tokenizer_, grammars_.guide(with_grammar));
   const auto still_going = [&](int32_t token, bool from_draft,
-                               const std::vector<TokenLogprobs>& logprobs, size_t index) {
+                               const std::vector<TokenLogprobs>& logprobs, size_t index,
+                               std::span<const int32_t> rejected = {}) {
     Event event = commit(token, from_draft, stats);
     if (index < logprobs.size()) event.logprobs = logprobs[index];
+    event.rejected.assign(rejected.begin(), rejected.end());
     on_token(event);
     return !event.finish.has_value();
   };
@@ -97,7 +99,14 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
   request.guide = commit.guide();
 
   const auto start = std::chrono::steady_clock::now();
+  const auto check_failure = [&] {
+    if (!request.failed) return;
+    const std::string limit = request.guide.exceeded_limit();
+    if (!limit.empty()) throw_error(ErrorCode::kUsage, "{}", OutputGrammars::too_complex(limit));
+    throw_error(ErrorCode::kModel, "the model's output is not usable: its logits are not numbers");
+  };
   prefill(request);
+  check_failure();
   stats.ttft_s = stats.prefill_s = seconds_since(start);
   const auto decode_start = std::chrono::steady_clock::now();
   stats.accepted_at.assign(depth, 0);
@@ -108,17 +117,22 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
   if (going) model_.iteration().draft(running);
   while (going) {
     request.draft_steps = choose_depth();
+    const std::vector<int32_t> drafts = request.drafts;
     const auto iteration_start = std::chrono::steady_clock::now();
     const IterationResult result = model_.iteration().decode(running)[0];
+    check_failure();
     if (adaptive_depth_) {
       adaptive_depth_->observe(result.drafted, result.accepted);
       if (result.drafted == request.draft_steps)
         adaptive_depth_->observe_seconds(1, result.drafted, seconds_since(iteration_start));
     }
     count_verify_pass(stats, result.drafted, result.accepted);
-    for (size_t i = 0; going && i < result.new_tokens.size(); ++i)
-      going = still_going(result.new_tokens[i], static_cast<int>(i) < result.accepted,
-                          result.logprobs, i);
+    const auto rejected = std::span(drafts).subspan(result.accepted);
+    for (size_t i = 0; going && i < result.new_tokens.size(); ++i) {
+      const bool from_draft = static_cast<int>(i) < result.accepted;
+      going = still_going(result.new_tokens[i], from_draft, result.logprobs, i,
+                          from_draft ? std::span<const int32_t>() : rejected);
+    }
   }
   stats.decode_s = seconds_since(decode_start);
   return stats;

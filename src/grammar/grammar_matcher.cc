@@ -1,5 +1,7 @@
 #include "grammar/grammar_matcher.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace foresail {
@@ -39,6 +41,7 @@ int32_t GrammarMatcher::settle() {
   ++settle_count_;
   Config config;
   while (!todo_.empty() && !exhausted()) {
+    gave_up_ = work_ > call_end_;
     const int32_t at = todo_.back();
     todo_.pop_back();
     ++work_;
@@ -99,6 +102,7 @@ int32_t GrammarMatcher::step(int32_t state, int32_t symbol_class) {
 }
 
 int32_t GrammarMatcher::advance(int32_t state, int32_t token) {
+  call_end_ = work_ + kMaxCallWork;
   if (token < 0 || token >= tokens_->vocab_size()) return kDead;
   if (tokens_->is_control(token)) return step(state, grammar_->class_of(control_symbol(token)));
   const std::string_view bytes = tokens_->bytes(token);
@@ -136,9 +140,16 @@ std::span<const uint64_t> GrammarMatcher::allowed(int32_t state) {
   const auto found = masks_.find(state);
   if (found != masks_.end()) return found->second;
   if ((masks_.size() + 1) * nothing_.size() * sizeof(uint64_t) > kMaxMaskBytes) masks_.clear();
+  call_end_ = work_ + kMaxCallWork;
   std::vector<uint64_t> mask = find_allowed(state);
   if (exhausted()) return nothing_;
   return masks_[state] = std::move(mask);
+}
+
+std::string GrammarMatcher::limit() const {
+  if (gave_up_) return fmt::format("more than {} steps of work for one token", kMaxCallWork);
+  if (work_ > kMaxWork) return fmt::format("more than {} steps of work in all", kMaxWork);
+  return fmt::format("more than {} bytes of states", kMaxBytes);
 }
 
 }  // namespace foresail

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -34,14 +35,17 @@ class GrammarMatcher {
   std::span<const uint64_t> allowed(int32_t state);
 
   // Hostile grammars have too many states to be followed: from here on nothing is allowed. Work is
-  // counted over the matcher's life.
-  bool exhausted() const { return work_ > kMaxWork || bytes_ > kMaxBytes; }
+  // counted over the matcher's life, and for every call, so that none holds up its thread for long.
+  bool exhausted() const { return gave_up_ || work_ > kMaxWork || bytes_ > kMaxBytes; }
+  // The limit that was met, as the end of a sentence. Precondition: exhausted().
+  std::string limit() const;
   bool nearly_exhausted() const { return work_ > kMaxWork / 2 || bytes_ > kMaxBytes / 2; }
   const GrammarPtr& grammar() const { return grammar_; }
 
  private:
   static constexpr int32_t kUnknown = -2;
-  static constexpr int64_t kMaxWork = 4'000'000;  // frames and edges looked at
+  static constexpr int64_t kMaxWork = 4'000'000;    // frames and edges looked at
+  static constexpr int64_t kMaxCallWork = 500'000;  // of them by one call
   static constexpr int64_t kMaxBytes = 64 << 20;
   static constexpr size_t kMaxMaskBytes = 16 << 20;
 
@@ -79,6 +83,8 @@ class GrammarMatcher {
   std::vector<int64_t> seen_;  // [frame] the latest settle() that met it
   int64_t settle_count_ = 0;
   int64_t work_ = 0;
+  int64_t call_end_ = kMaxCallWork;  // of work_, for the call under way
+  bool gave_up_ = false;             // a call met its end
   int64_t bytes_ = 0;
   int32_t start_ = 0;
 };

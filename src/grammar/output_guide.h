@@ -20,6 +20,10 @@ class OutputGuide {
   bool guides() const { return matcher_ != nullptr && !ended_; }
   // An end token came, or nothing may follow.
   bool ended() const { return ended_; }
+  // Nothing is allowed any more, because of this limit of the grammar's matcher; empty otherwise.
+  std::string exceeded_limit() const {
+    return matcher_ != nullptr && matcher_->exhausted() ? matcher_->limit() : std::string();
+  }
   // One bit per token; empty where it does not guide.
   void find_allowed(std::vector<uint64_t>& mask) const;
   // False, and nothing changes, where the token is not allowed. Precondition: guides().

@@ -9,6 +9,7 @@ namespace foresail {
 namespace {
 
 constexpr std::chrono::milliseconds kPoll{1000};
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 HttpResponse event_stream_head() {
   return {.content_type = "text/event-stream",
@@ -164,6 +165,11 @@ void Generation::pump() {
     const Piece piece = take(source);
     const bool broken = piece.finish == FinishReason::kFailed ||
                         (piece.finish == FinishReason::kAborted && !projection_->tells_aborts());
+    const std::string& failure = record_.choices[source.choice].stats.failure;
+    if (broken && !failure.empty()) {
+      serving_.metrics.count_rejection("grammar_too_complex");
+      return fail(api_error(400, "grammar_too_complex", failure));
+    }
     if (broken && piece.finish == FinishReason::kFailed)
       return fail(api_error(500, "generation_failed",
                             "The model's output was not usable for this request."));
@@ -212,6 +218,7 @@ Piece Generation::take(Source& source) {
   choice.stats = std::move(stats);
   choice.ids.insert(choice.ids.end(), piece.ids.begin(), piece.ids.end());
   choice.logprobs.insert(choice.logprobs.end(), piece.logprobs.begin(), piece.logprobs.end());
+  choice.sources.insert(choice.sources.end(), piece.sources.begin(), piece.sources.end());
   choice.text += piece.text;
   choice.reasoning += piece.reasoning;
   for (const ToolCallDelta& call : piece.calls) {
@@ -234,16 +241,37 @@ void Generation::begin_with_echo(const Event& event, Choice& choice, Piece& piec
 
 // The event's text, sorted into the parts of an answer.
 void Generation::read(const Event& event, Choice& choice, Piece& piece) {
-  if (parsers_.empty()) {
+  TokenSource::Part part = TokenSource::Part::kContent;
+  if (parsers_.empty())
     piece.text += event.text;
-    return;
-  }
+  else
+    part = parse(event, choice, piece);
+  if (!spec_.return_draft_info || event.token < 0) return;
+  TokenSource source{.text = event.text, .rejected = event.rejected, .part = part};
+  // Every chain of accepted drafts ends with a token of the target's own.
+  const std::vector<TokenSource>& before = piece.sources.empty() ? choice.sources : piece.sources;
+  if (event.from_draft)
+    source.draft_position = before.empty() ? 1 : before.back().draft_position + 1;
+  piece.sources.push_back(std::move(source));
+}
+
+// Which part its token belongs to.
+TokenSource::Part Generation::parse(const Event& event, Choice& choice, Piece& piece) {
+  using Part = TokenSource::Part;
   ChatOutputParser& parser = parsers_[piece.choice];
   ChatDelta delta;
+  const bool calls = parser.in_calls();
   const bool reasoned = parser.in_reasoning();
-  parser.push(event.text, event.token, delta);
-  if (event.token >= 0 && (reasoned || parser.in_reasoning())) ++choice.reasoning_tokens;
-  if (event.finish) parser.finish(delta);
+  std::string_view text = event.text;
+  while (event.finish && text.ends_with(kReplacement)) text.remove_suffix(kReplacement.size());
+  parser.push(text, event.token, delta);
+  const bool reasons = reasoned || parser.in_reasoning();
+  if (event.token >= 0 && reasons) ++choice.reasoning_tokens;
+  const Part part = reasons                      ? Part::kReasoning
+                    : calls || parser.in_calls() ? Part::kCall
+                                                 : Part::kContent;
+  choice.cut_in_call = event.finish && parser.in_unfinished_call();
+  if (event.finish) parser.finish(delta, std::string_view(event.text).substr(text.size()));
   piece.text += delta.content;
   if (spec_.include_reasoning) piece.reasoning += delta.reasoning;
   for (ToolCallDelta& call : delta.calls) {
@@ -252,6 +280,7 @@ void Generation::read(const Event& event, Choice& choice, Piece& piece) {
     else
       piece.calls.push_back(std::move(call));
   }
+  return part;
 }
 
 bool Generation::all_ended() const {
@@ -280,7 +309,7 @@ void Generation::fail(const ApiError& error) {
   if (closed_) return;
   for (const Choice& choice : record_.choices)
     if (!choice.finish) ++serving_.metrics.ended_by_abort;
-  close(error.status == 500 ? "failed" : "aborted");
+  close(error.status == 500 || error.status == 400 ? "failed" : "aborted");
 }
 
 void Generation::client_gone() {

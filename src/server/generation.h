@@ -52,6 +52,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // What an echo with log probabilities is told with.
   void begin_with_echo(const Event& event, Choice& choice, Piece& piece);
   void read(const Event& event, Choice& choice, Piece& piece);
+  TokenSource::Part parse(const Event& event, Choice& choice, Piece& piece);
   bool scores_prompt() const { return spec_.options.prompt_top_logprobs.has_value(); }
   bool all_ended() const;
   void finish();

@@ -26,6 +26,7 @@ struct RouteContext {
 };
 
 void add_health_routes(Router& router, RouteContext context);
+void add_page_routes(Router& router);                         // the page at /
 void add_info_routes(Router& router, RouteContext context);   // models, versions, loads, metrics
 void add_text_routes(Router& router, RouteContext context);   // tokenize, detokenize, render
 void add_model_routes(Router& router, RouteContext context);  // completions, chat, generate

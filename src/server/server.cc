@@ -72,6 +72,7 @@ Server::Parts::Parts(ServeOptions the_options)
       open(int64_t{options.engine.max_running_requests} + options.max_queued_requests) {
   const RouteContext context{options, auth, state, serving, http_counters};
   add_health_routes(router, context);
+  if (options.page) add_page_routes(router);
   add_info_routes(router, context);
   add_text_routes(router, context);
   add_model_routes(router, context);

@@ -29,6 +29,7 @@ struct ServeOptions {
   std::chrono::milliseconds ping_interval{30'000};
   LogFormat log_format = LogFormat::kText;
   bool vllm_metrics = true;
+  bool page = true;  // at /
   std::string reasoning_parser = "auto", tool_call_parser = "auto";
   bool both_reasoning_fields = false;
   std::chrono::milliseconds queue_timeout{60'000};  // 0: none

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/json.h"
+
 namespace foresail {
 namespace {
 
@@ -66,13 +68,21 @@ void ChatOutputParser::scan(std::string_view text) {
   held_.erase(0, held_.size() - keep);
 }
 
-void ChatOutputParser::finish(ChatDelta& delta) {
+void ChatOutputParser::finish(ChatDelta& delta, std::string_view broken) {
   delta_ = &delta;
+  held_ += broken;
+  if (options_.only_calls && state_ != State::kReasoning && state_ != State::kArguments) return;
+  // After whole arguments only a marker can have begun.
+  if (state_ == State::kArguments && !in_unfinished_call()) held_.clear();
   on_text(std::exchange(held_, {}));
   if (state_ == State::kReasoning) end_reasoning();
   // A call that was cut before its name is complete is no call.
   if (state_ == State::kHeader || state_ == State::kName) on_content(std::exchange(header_, {}));
   if (state_ == State::kArguments) end_call();
+}
+
+bool ChatOutputParser::in_unfinished_call() const {
+  return state_ == State::kArguments && !Json::accept(arguments_);
 }
 
 void ChatOutputParser::on_text(std::string_view text) {
@@ -144,6 +154,7 @@ void ChatOutputParser::start_call(std::string_view header) {
     if (call.name.starts_with("functions.")) call.name.erase(0, std::string("functions.").size());
   }
   delta_->calls.push_back(std::move(call));
+  arguments_.clear();
   ++call_count_;
   state_ = State::kArguments;
 }
@@ -161,6 +172,7 @@ void ChatOutputParser::on_arguments(std::string_view text) {
   if (delta_->calls.empty() || delta_->calls.back().index != index)
     delta_->calls.push_back({.index = index});
   delta_->calls.back().arguments += certain;
+  arguments_ += certain;
   tail_.erase(0, certain.size());
 }
 

@@ -27,6 +27,7 @@ class ChatOutputParser {
   struct Options {
     bool starts_in_reasoning = false;
     bool streams_reasoning = true;  // else it comes in one piece when it is complete
+    bool only_calls = false;        // must follow: what is cut short of a call is no content
     std::string call_id_prefix;     // ids of calls that bring none: prefix and index
   };
   ChatOutputParser(const ChatSyntax& syntax, Options options);
@@ -34,10 +35,14 @@ class ChatOutputParser {
   // The text before a token and the token itself, if it is a marker by its id; a marker has no
   // text. Appends to `delta`.
   void push(std::string_view text, int32_t token, ChatDelta& delta);
-  // The output has ended: what was held back.
-  void finish(ChatDelta& delta);
+  // The output has ended: what was held back. `broken`: replacement characters for the bytes of a
+  // character that was cut, which may have belonged to a marker as what is held back may.
+  void finish(ChatDelta& delta, std::string_view broken = {});
 
   bool in_reasoning() const { return state_ == State::kReasoning; }
+  bool in_calls() const { return state_ != State::kReasoning && state_ != State::kContent; }
+  // Its arguments are not whole yet. (Some models end right after them.)
+  bool in_unfinished_call() const;
   int call_count() const { return call_count_; }
 
  private:
@@ -63,6 +68,7 @@ class ChatOutputParser {
   std::string reasoning_;   // not told yet
   std::string whitespace_;  // after reasoning or before content: told only if more comes
   std::string header_;      // of the call that begins
+  std::string arguments_;   // of the call under way, as told
   std::string tail_;        // of arguments: may be what follows them
   bool any_reasoning_ = false, any_content_ = false, trims_content_ = false;
   int call_count_ = 0;

@@ -119,6 +119,9 @@ TEST(ChatMessages, Row41And42ToolsInTheHistory) {
   const auto chat = render_chat(*body, model);
   ASSERT_TRUE(chat) << chat.error().message;
   EXPECT_EQ(chat->text, "[user:weather?][assistant:None!w{}][tool:rain#functions.w:0]");
+  const ServedModel joins =
+      model_with_template("{% for m in messages %}{{ '#' + m.content }}{% endfor %}");
+  EXPECT_EQ(render_chat(*body, joins)->text, "#weather?##rain");
   for (const char* bad :
        {R"({"messages":[{"role":"assistant","content":null}]})",
         R"({"messages":[{"role":"assistant","tool_calls":[{"function":{}}]}]})",

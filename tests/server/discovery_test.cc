@@ -115,5 +115,27 @@ TEST_F(Discovery, TokenizeAndDetokenize) {
   expect_refused(post("/tokenize", {{"text", "x"}}), "prompt", "is missing");
 }
 
+TEST(Page, IsOneClosedFileThatAnyoneMayRead) {
+  ServeOptions options = tales_options();
+  options.api_keys = {"secret"};
+  Server server(options);  // no model yet
+  const TestResponse page = TestClient(server.port()).get("/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(page.fields.at("content-type"), "text/html; charset=utf-8");
+  EXPECT_TRUE(page.body.ends_with("</html>\n"));
+  EXPECT_LE(page.body.size(), 150'000u);
+  const std::string policy = page.fields.at("content-security-policy");
+  EXPECT_THAT(policy, testing::StartsWith("default-src 'none'; script-src 'sha256-"));
+  EXPECT_THAT(policy, testing::Not(testing::HasSubstr("unsafe")));
+  // Nothing from elsewhere, and no way from text to markup or to a program.
+  for (const char* word :
+       {"http:", "https:", "src=", "@import", "innerHTML", "outerHTML", "insertAdjacentHTML",
+        "document.write", "eval(", "Function(", "style=", " onclick=", "DOMParser", "srcdoc"})
+    EXPECT_EQ(page.body.find(word), std::string::npos) << word;
+  ServeOptions bare = tales_options();
+  bare.page = false;
+  EXPECT_EQ(TestClient(Server(bare).port()).get("/").status, 404);
+}
+
 }  // namespace
 }  // namespace foresail

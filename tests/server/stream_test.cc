@@ -186,5 +186,59 @@ TEST_F(EventStream, Row78And80SpeculationIsCounted) {
   EXPECT_FALSE(complete({}).json()["choices"][0].contains("meta_info"));
 }
 
+TEST_F(EventStream, DraftInfoTellsHowEveryTokenCame) {
+  const OrderedJson fields = {
+      {"max_tokens", 40}, {"return_draft_info", true}, {"return_meta_info", true}};
+  OrderedJson streamed_fields = fields;
+  streamed_fields["stream"] = true;
+  for (const bool is_chat : {true, false}) {
+    const auto ask = [&](const OrderedJson& wanted) {
+      return is_chat ? chat(wanted) : complete(wanted);
+    };
+    const OrderedJson choice = ask(fields).json()["choices"][0];
+    const std::string text = is_chat ? choice["message"]["content"] : choice["text"];
+    const OrderedJson& tokens = choice["draft_info"];
+    EXPECT_EQ(tokens.size(), 40u);
+    std::string joined;
+    int64_t accepted = 0, rejected = 0;
+    int place = 0;
+    for (const OrderedJson& token : tokens) {
+      joined += token["text"].get<std::string>();
+      const int draft = token.value("draft", 0);
+      EXPECT_TRUE(draft == 0 || draft == place + 1) << tokens;
+      place = draft;
+      accepted += draft > 0 ? 1 : 0;
+      // Only where the target spoke instead.
+      EXPECT_TRUE(!token.contains("rejected") || draft == 0) << token;
+      rejected += static_cast<int64_t>(token.value("rejected", OrderedJson::array()).size());
+    }
+    EXPECT_EQ(joined, text);
+    const OrderedJson& meta = choice["meta_info"];
+    const int64_t proposed = meta["spec_num_proposed_drafts"];
+    const int64_t correct = meta["spec_num_correct_drafts"];
+    EXPECT_GT(rejected, 0);
+    // What the cut at max_tokens took from the last pass is in the counts only.
+    EXPECT_NEAR(static_cast<double>(accepted), static_cast<double>(correct), 3.0);
+    EXPECT_NEAR(static_cast<double>(rejected), static_cast<double>(proposed - correct), 3.0);
+
+    OrderedJson streamed = OrderedJson::array();
+    for (const OrderedJson& chunk : ask(streamed_fields).chunks())
+      for (const OrderedJson& token : chunk["choices"][0].value("draft_info", OrderedJson::array()))
+        streamed.push_back(token);
+    std::string streamed_text;
+    for (const OrderedJson& token : streamed) streamed_text += token["text"].get<std::string>();
+    EXPECT_EQ(streamed_text, text);
+    EXPECT_FALSE(ask({}).json()["choices"][0].contains("draft_info"));
+
+    OrderedJson plain_fields = fields;
+    plain_fields["speculative_num_steps"] = 0;
+    const OrderedJson plain = ask(plain_fields).json()["choices"][0];
+    EXPECT_EQ(is_chat ? plain["message"]["content"] : plain["text"], text);
+    EXPECT_FALSE(plain["meta_info"].contains("spec_accept_length"));
+    for (const OrderedJson& token : plain["draft_info"]) EXPECT_EQ(token.size(), 1u) << token;
+  }
+  expect_refused(complete({{"speculative_num_steps", -1}}), "speculative_num_steps", "");
+}
+
 }  // namespace
 }  // namespace foresail

@@ -1,4 +1,6 @@
 // Structured output, tools and reasoning over HTTP. Checklist 47 to 49, 59, 64 to 74; K11/31.
+#include <fmt/format.h>
+
 #include "server/live_server.h"
 #include "unit/grammar/schema_samples.h"
 #include "unit/grammar/schema_validator.h"
@@ -200,6 +202,76 @@ TEST_F(StructuredOutput, ToolCalls) {
   OrderedJson bad = tool_fields("required");
   bad["tools"][0]["function"]["parameters"]["patternProperties"] = {{"a", true}};
   expect_refused(ask(bad), "tools", "patternProperties");
+}
+
+// The markers are text here: cut anywhere, no half of one is content, and a call that is not whole
+// is no reason to end.
+TEST_F(StructuredOutput, ACallThatIsCut) {
+  ServeOptions options = tales_options();
+  options.tool_call_parser = "deepseek_v3";
+  Server server(options);
+  server.load();
+  const auto post = [&](const OrderedJson& fields) {
+    return TestClient(server.port()).post("/v1/chat/completions", fields);
+  };
+  const auto ask = [&](const OrderedJson& fields) { return post(fields).json()["choices"][0]; };
+  OrderedJson fields = tool_fields({{"type", "function"}, {"function", {{"name", "get_weather"}}}});
+  const OrderedJson whole = ask(fields);
+  ASSERT_EQ(whole["finish_reason"], "tool_calls") << whole;
+  const std::string arguments = whole["message"]["tool_calls"][0]["function"]["arguments"];
+  const auto tokens = ask([&] {
+                        OrderedJson with_ids = fields;
+                        with_ids["return_token_ids"] = true;
+                        return with_ids;
+                      }())["token_ids"]
+                          .size();
+  for (size_t most = 1; most < tokens; ++most) {
+    fields["max_tokens"] = most;
+    const OrderedJson cut = ask(fields);
+    EXPECT_EQ(cut["finish_reason"], "length") << cut;
+    const OrderedJson& content = cut["message"]["content"];
+    EXPECT_TRUE(content.is_null() || content == "") << cut;
+    if (!cut["message"].contains("tool_calls")) continue;
+    const std::string part = cut["message"]["tool_calls"][0]["function"]["arguments"];
+    EXPECT_TRUE(arguments.starts_with(part)) << cut;
+  }
+  fields["max_tokens"] = 400;
+  ASSERT_GT(arguments.size(), 2u);
+  fields["stop"] = arguments.substr(1, arguments.size() - 2);
+  for (const bool stream : {false, true}) {
+    fields["stream"] = stream;
+    OrderedJson stopped;
+    if (!stream) {
+      stopped = ask(fields);
+    } else {
+      for (const OrderedJson& chunk : post(fields).chunks()) stopped = chunk["choices"][0];
+    }
+    EXPECT_EQ(stopped["finish_reason"], "stop") << stopped;
+    EXPECT_EQ(stopped["matched_stop"], fields["stop"]);
+  }
+}
+
+TEST_F(StructuredOutput, GrammarsThatAreTooComplexAreTheClientsError) {
+  // Too much for its first token, and too much later on.
+  std::string first, later = "x{30}(";
+  for (int i = 0; i < 20; ++i) {
+    const std::string one = fmt::format(".{{0,{}}}a.{{{}}}c|", 300 + i, 400 + i);
+    first += one;
+    later += one;
+  }
+  later += "d)";
+  const double before = metric(port(), "foresail:requests_rejected_total", "grammar_too_complex");
+  for (const std::string& regex : {first + "d", later}) {
+    const auto start = std::chrono::steady_clock::now();
+    const TestResponse refused = complete({{"regex", regex}, {"max_tokens", 300}});
+    expect_refused(refused, "", "too complex to be followed (more than");
+    EXPECT_EQ(refused.json()["error"]["code"].is_null(), regex != later) << refused.body;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  }
+  EXPECT_EQ(metric(port(), "foresail:requests_rejected_total", "grammar_too_complex"),
+            std::max(before, 0.0) + 1);
+  const TestResponse streamed = complete({{"regex", later}, {"max_tokens", 300}, {"stream", true}});
+  EXPECT_THAT(streamed.events().back(), testing::HasSubstr("grammar_too_complex"));
 }
 
 TEST_F(StructuredOutput, Reasoning) {

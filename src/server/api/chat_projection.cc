@@ -39,6 +39,7 @@ class ChatProjection final : public Projection {
                      finish_of(choice, choice.finish));
       append_matched_stop(choices, choice);
       append_extras(choices, record, choice, choice.ids, options_);
+      if (options_.return_draft_info) append_draft_info(choices, choice.sources, tokenizer_);
       choices += '}';
     }
     return openai_whole(record, kPrefix, kObject, choices);
@@ -47,7 +48,7 @@ class ChatProjection final : public Projection {
   std::string opening(const GenerationRecord& record) const override {
     std::string out;
     for (const Choice& choice : record.choices)
-      out += chunk(record, choice, "\"role\":\"assistant\",\"content\":\"\"", {}, {}, {});
+      out += chunk(record, choice, "\"role\":\"assistant\",\"content\":\"\"", {}, {});
     return out;
   }
 
@@ -55,18 +56,18 @@ class ChatProjection final : public Projection {
     const Choice& choice = record.choices[piece.choice];
     std::vector<std::string> deltas;
     if (!piece.reasoning.empty()) deltas.push_back(reasoning_json(piece.reasoning));
-    const bool tells_tokens =
-        !piece.logprobs.empty() || (options_.return_token_ids && !piece.ids.empty());
+    const bool tells_tokens = !piece.logprobs.empty() || !piece.sources.empty() ||
+                              (options_.return_token_ids && !piece.ids.empty());
     if (!piece.text.empty() || (deltas.empty() && piece.calls.empty() && tells_tokens)) {
       deltas.emplace_back("\"content\":");
       append_json_string(deltas.back(), piece.text);
     }
     for (const ToolCallDelta& call : piece.calls) deltas.push_back(calls_json({&call, 1}, true));
     std::string out;
+    const Piece no_tokens;
     for (size_t i = 0; i < deltas.size(); ++i)  // the tokens go with the first
-      out += i == 0 ? chunk(record, choice, deltas[i], piece.ids, piece.logprobs, {})
-                    : chunk(record, choice, deltas[i], {}, {}, {});
-    if (piece.finish) out += chunk(record, choice, "", {}, {}, piece.finish);
+      out += chunk(record, choice, deltas[i], i == 0 ? piece : no_tokens, {});
+    if (piece.finish) out += chunk(record, choice, "", {}, piece.finish);
     return out;
   }
 
@@ -75,11 +76,12 @@ class ChatProjection final : public Projection {
   }
 
  private:
-  // A fact of the whole message: an answer with calls ends for them.
+  // A fact of the whole message: an answer with calls ends for them, if they are whole.
   static std::string_view finish_of(const Choice& choice,
                                     const std::optional<FinishReason>& finish) {
     const std::string_view reason = finish_json(finish);
-    return reason == "\"stop\"" && !choice.calls.empty() ? "\"tool_calls\"" : reason;
+    const bool calls = !choice.calls.empty() && !choice.cut_in_call;
+    return reason == "\"stop\"" && calls ? "\"tool_calls\"" : reason;
   }
 
   std::string reasoning_json(std::string_view text) const {
@@ -116,21 +118,22 @@ class ChatProjection final : public Projection {
     return out + "]";
   }
 
+  // Of the piece only what belongs to its tokens.
   std::string chunk(const GenerationRecord& record, const Choice& choice, std::string_view delta,
-                    std::span<const int32_t> ids, std::span<const TokenLogprobs> logprobs,
-                    const std::optional<FinishReason>& finish) const {
+                    const Piece& piece, const std::optional<FinishReason>& finish) const {
     std::string out =
         fmt::format("{{\"index\":{},\"delta\":{{{}}},\"logprobs\":", choice.index, delta);
-    append_chat_logprobs(out, tokenizer_, ids, logprobs);
+    append_chat_logprobs(out, tokenizer_, piece.ids, piece.logprobs);
     fmt::format_to(std::back_inserter(out), ",\"finish_reason\":{}", finish_of(choice, finish));
     if (finish) {
       append_matched_stop(out, choice);
-      append_extras(out, record, choice, ids, options_);
-    } else if (!ids.empty()) {
+      append_extras(out, record, choice, piece.ids, options_);
+    } else if (!piece.ids.empty()) {
       OpenAiOptions ids_only = options_;
       ids_only.return_meta_info = false;
-      append_extras(out, record, choice, ids, ids_only);
+      append_extras(out, record, choice, piece.ids, ids_only);
     }
+    if (!piece.sources.empty()) append_draft_info(out, piece.sources, tokenizer_);
     out += '}';
     return openai_event(record, kPrefix, kChunk, out, options_);
   }

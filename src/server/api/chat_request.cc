@@ -53,6 +53,18 @@ bool cut_after_last_message(std::vector<TemplatePiece>& pieces, const std::strin
   return false;
 }
 
+// Whether there were any. null stands in messages that only call tools.
+bool empty_missing_contents(OrderedJson& messages) {
+  bool any = false;
+  for (OrderedJson& message : messages) {
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_null()) continue;
+    *content = "";
+    any = true;
+  }
+  return any;
+}
+
 ReasoningStart reasoning_start(const RenderedChat& chat, const ChatSyntax& syntax) {
   if (syntax.reasoning == nullptr || chat.closes_reasoning) return ReasoningStart::kNone;
   return chat.opens_reasoning || syntax.reasoning->always_reasons ? ReasoningStart::kUnderWay
@@ -83,6 +95,9 @@ ApiResult<RenderedChat> render_chat(const OrderedJson& body, const ServedModel& 
         api_error(400, "no_chat_template", "this model has no chat template: use /v1/completions"));
 
   auto pieces = model.chat_template->render_pieces(input);
+  // Templates that know of no calls join whatever the content is to text.
+  if (!pieces && empty_missing_contents(input.messages))
+    pieces = model.chat_template->render_pieces(input);
   if (!pieces)
     return tl::unexpected(
         api_error({fmt::format("the model's chat template refused: {}", pieces.error().message),
@@ -143,6 +158,7 @@ ApiResult<GenerationSpec> parse_chat(const OrderedJson& body, const ServedModel&
       spec.syntax.reasoning != nullptr && reasoning == ReasoningStart::kUnderWay;
   for (const auto& id : spec.syntax.ids)
     if (id) spec.options.marker_ids.push_back(*id);
+  spec.parsing.only_calls = chat->tools.choice == ToolRequest::Choice::kRequired;
   spec.prompts.push_back(std::move(chat->ids));
   const auto asked = max_tokens == 0 ? std::nullopt : std::optional(max_tokens);
   if (auto error = fit_context(spec, asked, model, "messages")) return tl::unexpected(*error);

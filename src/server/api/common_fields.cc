@@ -73,6 +73,9 @@ void read_openai_options(JsonObject& fields, const ServedModel& model, Generatio
   fields.boolean("return_token_ids", spec.return_token_ids);
   fields.boolean("return_meta_info", spec.return_meta_info);
   fields.boolean("return_spec_info", spec.return_meta_info);
+  fields.boolean("return_draft_info", spec.return_draft_info);
+  if (fields.has("speculative_num_steps"))
+    fields.integer("speculative_num_steps", 0, INT32_MAX, spec.options.speculative_steps.emplace());
   fields.boolean("stream", spec.stream);
   const OrderedJson* stream_options = fields.find("stream_options");
   if (stream_options == nullptr) return;

@@ -23,7 +23,7 @@ class CompletionProjection final : public Projection {
     for (const Choice& choice : record.choices) {
       if (!choices.empty()) choices += ',';
       choices += choice_json(record, choice, scores_prompt_, choice.text, choice.ids,
-                             choice.logprobs, choice.finish);
+                             choice.logprobs, choice.sources, choice.finish);
     }
     return openai_whole(record, kPrefix, kObject, choices);
   }
@@ -34,20 +34,21 @@ class CompletionProjection final : public Projection {
     std::string out;
     if (!echoes_ || scores_prompt_) return out;
     for (const Choice& choice : record.choices)
-      out += openai_event(record, kPrefix, kObject,
-                          choice_json(record, choice, false, choice.text, {}, {}, choice.finish),
-                          options_);
+      out += openai_event(
+          record, kPrefix, kObject,
+          choice_json(record, choice, false, choice.text, {}, {}, {}, choice.finish), options_);
     return out;
   }
 
   std::string piece(const GenerationRecord& record, const Piece& piece) const override {
-    if (!piece.has_echo && piece.text.empty() && piece.logprobs.empty() && !piece.finish &&
-        !options_.return_token_ids)
+    if (!piece.has_echo && piece.text.empty() && piece.logprobs.empty() && piece.sources.empty() &&
+        !piece.finish && !options_.return_token_ids)
       return {};
-    return openai_event(record, kPrefix, kObject,
-                        choice_json(record, record.choices[piece.choice], piece.has_echo,
-                                    piece.text, piece.ids, piece.logprobs, piece.finish),
-                        options_);
+    return openai_event(
+        record, kPrefix, kObject,
+        choice_json(record, record.choices[piece.choice], piece.has_echo, piece.text, piece.ids,
+                    piece.logprobs, piece.sources, piece.finish),
+        options_);
   }
 
   std::string closing(const GenerationRecord& record) const override {
@@ -58,6 +59,7 @@ class CompletionProjection final : public Projection {
   std::string choice_json(const GenerationRecord& record, const Choice& choice, bool with_prompt,
                           std::string_view text, std::span<const int32_t> ids,
                           std::span<const TokenLogprobs> logprobs,
+                          std::span<const TokenSource> sources,
                           const std::optional<FinishReason>& finish) const {
     std::string out = fmt::format("{{\"index\":{},\"text\":", choice.index);
     append_json_string(out, text);
@@ -69,6 +71,7 @@ class CompletionProjection final : public Projection {
     fmt::format_to(std::back_inserter(out), ",\"finish_reason\":{}", finish_json(finish));
     if (finish) append_matched_stop(out, choice);
     append_extras(out, record, choice, ids, options_);
+    if (options_.return_draft_info) append_draft_info(out, sources, tokenizer_);
     out += '}';
     return out;
   }

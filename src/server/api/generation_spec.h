@@ -32,6 +32,7 @@ struct GenerationSpec {
   bool continuous_usage = false;
   bool return_token_ids = false;
   bool return_meta_info = false;
+  bool return_draft_info = false;
   // What is read out of the text of a chat answer; nothing: it is content as it is.
   ChatSyntax syntax;
   ChatOutputParser::Options parsing;

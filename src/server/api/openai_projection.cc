@@ -58,6 +58,30 @@ void append_extras(std::string& choice, const GenerationRecord& record, const Ch
     choice += ",\"meta_info\":" + json_text(meta_info_json(record, of));
 }
 
+void append_draft_info(std::string& choice, std::span<const TokenSource> sources,
+                       const Tokenizer* tokenizer) {
+  choice += ",\"draft_info\":[";
+  for (const TokenSource& source : sources) {
+    if (choice.back() != '[') choice += ',';
+    choice += "{\"text\":";
+    append_json_string(choice, source.text);
+    if (source.draft_position > 0)
+      fmt::format_to(std::back_inserter(choice), ",\"draft\":{}", source.draft_position);
+    if (!source.rejected.empty()) choice += ",\"rejected\":[";
+    for (const int32_t id : source.rejected) {
+      if (choice.back() != '[') choice += ',';
+      append_json_string(choice,
+                         tokenizer == nullptr ? std::string() : tokenizer->decode({&id, 1}, false));
+    }
+    if (!source.rejected.empty()) choice += ']';
+    if (source.part != TokenSource::Part::kContent)
+      choice += source.part == TokenSource::Part::kReasoning ? ",\"part\":\"reasoning\""
+                                                             : ",\"part\":\"call\"";
+    choice += '}';
+  }
+  choice += ']';
+}
+
 void append_matched_stop(std::string& choice, const Choice& of) {
   choice += ",\"matched_stop\":";
   if (of.finish == FinishReason::kStopString)

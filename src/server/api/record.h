@@ -11,17 +11,28 @@
 
 namespace foresail {
 
+// How a token came into an output.
+struct TokenSource {
+  enum class Part { kContent, kReasoning, kCall };
+  std::string text;               // what became certain with it
+  int draft_position = 0;         // 1..: an accepted draft, by its place in its chain; 0: no draft
+  std::vector<int32_t> rejected;  // drafts that it was drawn instead of
+  Part part = Part::kContent;     // of the answer, that its text went to
+};
+
 struct Choice {
   int index = 0;
   size_t prompt = 0;  // which of the request's
   std::string text;   // with the echo, where one was asked for; of a chat the content
   std::string reasoning;
   std::vector<ToolCallDelta> calls;  // [index], whole so far
+  bool cut_in_call = false;          // it ended inside the last call
   int64_t reasoning_tokens = 0;
   std::vector<int32_t> ids;
   std::vector<TokenLogprobs> logprobs;         // [id], where they were asked for
   int64_t echo_chars = 0;                      // characters of the echo in `text`
   std::vector<TokenLogprobs> prompt_logprobs;  // where they were asked for, from the second id on
+  std::vector<TokenSource> sources;            // [id], likewise
   std::optional<FinishReason> finish;
   GenerationStats stats;
   double elapsed_s = 0.0;  // from arrival to its latest token
@@ -55,6 +66,7 @@ struct Piece {
   std::vector<ToolCallDelta> calls;
   std::vector<int32_t> ids;
   std::vector<TokenLogprobs> logprobs;
+  std::vector<TokenSource> sources;
   std::optional<FinishReason> finish;
 };
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "base/utf8.h"
 
 namespace foresail {
@@ -122,6 +124,38 @@ TEST(ChatOutputParser, DeepSeekV3) {
   expect_parsed("", "deepseek_v3",
                 "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>odd<｜tool▁call▁end｜>",
                 "think[] say[odd]");
+}
+
+// Where calls are all that may come, nothing that was cut short of one is content; and nowhere does
+// half of a marker become an argument.
+TEST(ChatOutputParser, CutAtEveryByteOfACallThatMustCome) {
+  const std::string kimi =
+      "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+      "{\"a\":\"<b>\"}<|tool_call_end|><|tool_calls_section_end|>";
+  const std::string v3 = std::string(kV3Call) + "<｜tool▁calls▁end｜>";
+  for (const auto& [tools, text, whole] : {std::tuple("kimi_k2", kimi, "{\"a\":\"<b>\"}"),
+                                           std::tuple("deepseek_v3", v3, "{\"city\":\"Rome\"}")}) {
+    const ChatSyntax syntax = syntax_of("", tools, false);
+    const size_t call_end = text.find('}') + 1;
+    for (size_t end = 0; end <= text.size(); ++end) {
+      ChatOutputParser parser(syntax, {.only_calls = true, .call_id_prefix = "id"});
+      ChatDelta delta;
+      // The engine tells a character that was cut as one that cannot be shown.
+      const std::string part = text.substr(0, end);
+      const size_t broken = incomplete_utf8_tail(part);
+      parser.push(std::string_view(part).substr(0, end - broken), 7, delta);
+      const bool unfinished = parser.in_unfinished_call();
+      parser.finish(delta, broken > 0 ? "\xEF\xBF\xBD" : "");
+      EXPECT_EQ(delta.content, "") << end;
+      std::string arguments;
+      for (const ToolCallDelta& call : delta.calls) arguments += call.arguments;
+      EXPECT_TRUE(std::string_view(whole).starts_with(arguments)) << end << ": " << arguments;
+      if (end >= call_end) {
+        EXPECT_EQ(arguments, whole) << end;
+      }
+      EXPECT_EQ(unfinished, !delta.calls.empty() && end < call_end) << end;
+    }
+  }
 }
 
 TEST(ChatOutputParser, DeepSeekV31) {

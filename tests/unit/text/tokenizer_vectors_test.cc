@@ -15,10 +15,18 @@ std::filesystem::path data_dir() {
   return std::filesystem::path(FORESAIL_SOURCE_DIR) / "tests/data/tokenizer";
 }
 
+Json read_list(const std::filesystem::path& path) {
+  auto list = parse_json(read_text_file(path, 1 << 24));
+  if (!list) throw std::runtime_error(list.error().message);
+  return *std::move(list);
+}
+
+// [text, ids, ids without control tokens]; the texts are those of all tokenizers.
 Json rows_of(const std::filesystem::path& dir) {
-  auto rows = parse_json(read_text_file(dir / "vectors.json", 1 << 24));
-  if (!rows) throw std::runtime_error(rows.error().message);
-  return *std::move(rows);
+  const Json texts = read_list(data_dir() / "texts.json");
+  Json rows = read_list(dir / "vectors.json");
+  for (Json& row : rows) row[0] = texts.at(row[0].get<size_t>());
+  return rows;
 }
 
 class TokenizerVectors : public testing::TestWithParam<const char*> {};
