@@ -9,7 +9,7 @@ namespace foresail {
 namespace {
 
 constexpr std::chrono::milliseconds kPoll{1000};
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+constexpr std::string_view kReplacementText = "\xEF\xBF\xBD";
 
 HttpResponse event_stream_head() {
   return {.content_type = "text/event-stream",
@@ -263,7 +263,8 @@ TokenSource::Part Generation::parse(const Event& event, Choice& choice, Piece& p
   const bool calls = parser.in_calls();
   const bool reasoned = parser.in_reasoning();
   std::string_view text = event.text;
-  while (event.finish && text.ends_with(kReplacement)) text.remove_suffix(kReplacement.size());
+  while (event.finish && text.ends_with(kReplacementText))
+    text.remove_suffix(kReplacementText.size());
   parser.push(text, event.token, delta);
   const bool reasons = reasoned || parser.in_reasoning();
   if (event.token >= 0 && reasons) ++choice.reasoning_tokens;

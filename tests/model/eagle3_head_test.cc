@@ -82,8 +82,13 @@ std::vector<float> draft_logits(Eagle3Head& head) {
   const int32_t page = 1;
   const SequenceRows sequence{0, kRows, kRows, &page};
   const MatrixView input{states.data(), DType::kF32, kRows, 3 * kHidden, 3 * kHidden};
-  const DraftHead::Output output =
-      head.forward({tokens, input, false, positions, slots, {&sequence, 1}, rows}, caches);
+  const DraftHead::Output output = head.forward({.next_tokens = tokens,
+                                                 .states = input,
+                                                 .positions = positions,
+                                                 .slots = slots,
+                                                 .sequences = {&sequence, 1},
+                                                 .selected_rows = rows},
+                                                caches);
   EXPECT_EQ(output.logits.cols, kDraftVocab);
   const auto* logits = static_cast<const float*>(output.logits.data);
   return {logits, logits + kRows * kDraftVocab};

@@ -175,14 +175,14 @@ TEST_F(EagleHeadTest, StatesOfEveryStepEqualThoseInDouble) {
   const int32_t page = 1;
   const SequenceRows sequence{0, kRows, kRows, &page};
   const int32_t last = kRows - 1;
-  DraftHead::Output output = head.forward({tokens,
-                                           {states.data(), DType::kF32, kRows, kHidden, kHidden},
-                                           false,
-                                           positions,
-                                           slots,
-                                           {&sequence, 1},
-                                           {&last, 1}},
-                                          caches);
+  DraftHead::Output output =
+      head.forward({.next_tokens = tokens,
+                    .states = {states.data(), DType::kF32, kRows, kHidden, kHidden},
+                    .positions = positions,
+                    .slots = slots,
+                    .sequences = {&sequence, 1},
+                    .selected_rows = {&last, 1}},
+                   caches);
   for (int step = 0; step < kSteps; ++step) {
     const Vector want = last_state(source_.values, embedded, rows);
     const auto* got = static_cast<const float*>(output.states.data);
@@ -198,13 +198,13 @@ TEST_F(EagleHeadTest, StatesOfEveryStepEqualThoseInDouble) {
     rows.emplace_back(recycled.begin(), recycled.end());
     const SequenceRows next{0, 1, position + 1, &page};
     const int32_t selected = 0;
-    output = head.forward({{&token, 1},
-                           {recycled.data(), DType::kF32, 1, kHidden, kHidden},
-                           true,
-                           {&position, 1},
-                           {&slot, 1},
-                           {&next, 1},
-                           {&selected, 1}},
+    output = head.forward({.next_tokens = {&token, 1},
+                           .states = {recycled.data(), DType::kF32, 1, kHidden, kHidden},
+                           .recycled = true,
+                           .positions = {&position, 1},
+                           .slots = {&slot, 1},
+                           .sequences = {&next, 1},
+                           .selected_rows = {&selected, 1}},
                           caches);
   }
 }
