@@ -66,19 +66,25 @@ void print_figures(const std::string& name, const BatchFigures& f) {
       f.prefill_ragged_plans, f.waits, f.upload_kb, f.download_kb, f.passes, f.replays);
 }
 
-std::string figures_notes(const BatchBenchFlags& flags) {
-  std::string text =
-      "ms; TPOT: (end - first token) / (output tokens - 1) of each request; accept: 1 + accepted "
-      "drafts / verify passes; plans, builds, build us: attention plans, metadata builds and their "
-      "time per iteration; ragged: plans of prefill; waits of the host for a GPU, kB sent to it "
-      "and "
-      "fetched, its passes and those replayed as one graph, per iteration";
+std::string unreal_notes(const BatchBenchFlags& flags) {
+  std::string text;
   if (flags.bench.synthetic_context)
     text += "\nSYNTHETIC CONTEXT: the cache holds random numbers, the output means nothing";
   if (flags.model.simulate_accept_length > 0)
     text += fmt::format("\nSIMULATED ACCEPTANCE of {}: the output is not the model's",
                         flags.model.simulate_accept_length);
   return text;
+}
+
+std::string figures_notes(const BatchBenchFlags& flags) {
+  return "ms; TPOT: (end - first token) / (output tokens - 1) of each request; accept: 1 + "
+         "accepted "
+         "drafts / verify passes; plans, builds, build us: attention plans, metadata builds and "
+         "their "
+         "time per iteration; ragged: plans of prefill; waits of the host for a GPU, kB sent to it "
+         "and "
+         "fetched, its passes and those replayed as one graph, per iteration" +
+         unreal_notes(flags);
 }
 
 std::unique_ptr<LoadedModel> load_for_batch(BatchBenchFlags& flags) {

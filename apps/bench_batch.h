@@ -32,6 +32,8 @@ Json figures_json(const BatchFigures& figures);
 void print_figures_header(const char* first);
 void print_figures(const std::string& name, const BatchFigures& figures);
 // What the columns mean, and what was pretended.
+// What makes figures unreal, a line each; empty: nothing does.
+std::string unreal_notes(const BatchBenchFlags& flags);
 std::string figures_notes(const BatchBenchFlags& flags);
 
 // With a list, several batch sizes.

@@ -60,7 +60,9 @@ void bench_depth(BatchBenchFlags& flags, const std::vector<int32_t>& batch_sizes
                               {"tokens_per_s_by_depth_then_adaptive", medians},
                               {"accept_length", accept_length},
                               {"adaptive_over_best_median", median_of(ratios)},
-                              {"adaptive_over_best", ratios}}
+                              {"adaptive_over_best", ratios},
+                              {"synthetic_context", flags.bench.synthetic_context},
+                              {"simulated_accept_length", flags.model.simulate_accept_length}}
                              .dump());
       continue;
     }
@@ -74,8 +76,8 @@ void bench_depth(BatchBenchFlags& flags, const std::vector<int32_t>& batch_sizes
   if (!flags.json)
     fmt::print(
         "tok/s of the whole batch, median of {} interleaved rounds; the ratio is adaptive "
-        "over the best fixed depth, round by round\n",
-        rounds);
+        "over the best fixed depth, round by round{}\n",
+        rounds, unreal_notes(flags));
 }
 
 }  // namespace

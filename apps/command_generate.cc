@@ -30,6 +30,7 @@ struct Answer {
   std::optional<InputError> error;
   std::vector<int32_t> ids;
   std::string text;
+  bool scores_prompt = false;
   std::vector<TokenLogprobs> logprobs, prompt_logprobs;  // where they were asked for
   GenerationStats stats;
 };
@@ -54,6 +55,7 @@ std::vector<Answer> submit_lines(EngineLoop& loop, const std::string& content) {
       answer.error = prepared.error();
       continue;
     }
+    answer.scores_prompt = prepared->request.prompt_top_logprobs.has_value();
     loop.submit(std::move(*prepared), [&answer](const Event& event, const GenerationStats& stats) {
       if (event.token >= 0) answer.ids.push_back(event.token);
       answer.text += event.text;
@@ -93,8 +95,7 @@ OrderedJson answer_json(const Answer& answer) {
                       {"accept_length", stats.accept_length()},
                       {"ttft_s", stats.ttft_s},
                       {"decode_s", stats.decode_s}};
-  if (!answer.prompt_logprobs.empty())
-    json["prompt_logprobs"] = logprobs_json(answer.prompt_logprobs);
+  if (answer.scores_prompt) json["prompt_logprobs"] = logprobs_json(answer.prompt_logprobs);
   if (!answer.logprobs.empty()) json["logprobs"] = logprobs_json(answer.logprobs);
   return json;
 }
@@ -102,11 +103,12 @@ OrderedJson answer_json(const Answer& answer) {
 void print_stats(const EngineStats& stats, double elapsed_s) {
   fmt::print(stderr,
              "{} requests, {} prompt tokens ({} cached), {} output tokens in {:.3f} s ({:.1f} "
-             "tok/s), {} steps, {} retractions, accept length {:.2f} (1 + accepted / passes with "
+             "tok/s), {} failed, {} steps, {} retractions, accept length {:.2f} (1 + accepted / "
+             "passes with "
              "drafts)\n",
              stats.submitted, stats.prompt_tokens, stats.cached_tokens, stats.output_tokens,
-             elapsed_s, static_cast<double>(stats.output_tokens) / elapsed_s, stats.steps,
-             stats.retractions, stats.accept_length());
+             elapsed_s, static_cast<double>(stats.output_tokens) / elapsed_s, stats.failed,
+             stats.steps, stats.retractions, stats.accept_length());
 }
 
 void generate(GenerateFlags& flags) {
@@ -136,6 +138,15 @@ void generate(GenerateFlags& flags) {
     if (!file.flush()) throw_error(ErrorCode::kUsage, "cannot write {}", flags.output);
   }
   if (flags.stats) print_stats(loop.stats(), elapsed.count());
+  const auto failed = std::find_if(answers.begin(), answers.end(), [](const Answer& answer) {
+    return !answer.error && answer.stats.finish == FinishReason::kFailed;
+  });
+  if (refused.empty() && failed != answers.end())
+    throw_error(
+        ErrorCode::kModel,
+        "{} line {}: failed, by logits without a number or an error told above; such lines have "
+        "finish_reason \"error\"",
+        flags.requests, failed->line);
   if (refused.empty()) return;
   const Answer& first = *refused[0];
   throw_error(ErrorCode::kUsage, "{} line {}: {}{}", flags.requests, first.line,

@@ -20,7 +20,9 @@ T integer(const Json& value) {
   if (!value.is_number_integer()) throw Wanted{"an integer"};
   const bool fits = value.is_number_unsigned() ? std::in_range<T>(value.get<uint64_t>())
                                                : std::in_range<T>(value.get<int64_t>());
-  if (!fits) throw Wanted{"a smaller number"};
+  if (!fits)
+    throw Wanted{std::is_unsigned_v<T> ? "0 or a positive integer of 64 bits"
+                                       : "an integer nearer to 0"};
   return value.get<T>();
 }
 

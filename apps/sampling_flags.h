@@ -17,7 +17,9 @@ inline void add_sampling_flags(CLI::App& command, Request& options) {
       ->capture_default_str();
   command.add_option("--min-tokens", options.min_tokens, "no end of text before this many")
       ->capture_default_str();
-  command.add_option("--temperature", sampling.temperature, "0: greedy; not given, these five are as generation_config.json says")
+  command
+      .add_option("--temperature", sampling.temperature,
+                  "0: greedy; not given, these five are as generation_config.json says")
       ->capture_default_str()
       ->check(number_in(0.0f, 100.0f));
   command.add_option("--top-k", sampling.top_k, "0: off")

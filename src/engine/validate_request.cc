@@ -75,6 +75,8 @@ Result<std::vector<int32_t>> validate_request(const Request& request, const Toke
     return input_error("a text prompt needs a tokenizer, and the model folder has none", "prompt");
   if (auto error = check_sampling(request.sampling, vocab_size)) return tl::unexpected(*error);
   if (auto error = check_stops(request, tokenizer, vocab_size)) return tl::unexpected(*error);
+  if (request.max_tokens < 1)
+    return input_error(fmt::format("max_tokens {} is below 1", request.max_tokens), "max_tokens");
   if (request.min_tokens < 0 || request.min_tokens > request.max_tokens)
     return input_error(fmt::format("min_tokens {} is not between 0 and max_tokens {}",
                                    request.min_tokens, request.max_tokens),

@@ -1,5 +1,7 @@
 #include "server/generation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <ctime>
 
@@ -67,6 +69,14 @@ std::vector<Request> Generation::requests() const {
 
 void Generation::start() {
   const auto streams = static_cast<int64_t>(record_.choices.size());
+  if (streams > serving_.open.limit()) {
+    serving_.metrics.count_rejection("invalid");
+    return exchange_->send(to_response(
+        api_error({fmt::format("The request asks for {} outputs at once, and this server takes {}: "
+                               "send fewer prompts or a smaller 'n'.",
+                               streams, serving_.open.limit()),
+                   "n"})));
+  }
   if (!serving_.open.reserve(streams)) {
     serving_.metrics.count_rejection("queue_full");
     return exchange_->send(
@@ -204,6 +214,7 @@ Piece Generation::take(Source& source) {
     read(*event, choice, piece);
   }
   GenerationStats stats = source.stream.stats();
+  if (spec_.max_tokens[choice.prompt] == 0) stats.output_tokens = 0;
   serving_.metrics.count_drafts(choice.stats, stats);
   if (!piece.ids.empty()) {
     const Clock::time_point now = Clock::now();

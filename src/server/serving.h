@@ -22,6 +22,7 @@ class Generation;
 class OpenRequests {
  public:
   explicit OpenRequests(int64_t limit) : limit_(limit) {}
+  int64_t limit() const { return limit_; }  // streams
 
   // Room for so many more streams of the engine; false when that is over the limit.
   bool reserve(int64_t streams);

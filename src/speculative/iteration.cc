@@ -14,7 +14,8 @@ namespace foresail {
 namespace {
 
 // Of a pass whose every row needs logits: as many as a full batch verifies, so that they fit.
-constexpr int32_t kPromptLogprobRows = 64;
+constexpr int32_t kLeastLogprobRows = 64;
+constexpr int64_t kLogprobFloats = 4 << 20;  // more only of a small vocabulary
 
 // Of the passes of an iteration; ended even when one of them throws.
 class Chain {
@@ -148,8 +149,10 @@ void Iteration::prefill(std::span<const PrefillRows> chunks) {
 }
 
 void Iteration::prefill_with_logprobs(PrefillRows chunk) {
+  const auto rows = static_cast<int32_t>(
+      std::max<int64_t>(kLeastLogprobRows, kLogprobFloats / model_.config().vocab_size));
   for (const int32_t end = chunk.end; chunk.begin < end; chunk.begin = chunk.end) {
-    chunk.end = std::min(end, chunk.begin + kPromptLogprobRows);
+    chunk.end = std::min(end, chunk.begin + rows);
     prefill_pass({&chunk, 1});
   }
 }

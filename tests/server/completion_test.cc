@@ -211,6 +211,23 @@ TEST_F(Completions, Row27EchoWithLogprobsBeginsWithNull) {
   }
 }
 
+TEST_F(Completions, EchoWithLogprobsAtTheBorders) {
+  const OrderedJson whole = OrderedJson(std::vector<int>(1024, 5));
+  const OrderedJson fields = {{"echo", true}, {"logprobs", 0}, {"max_tokens", 0}};
+  OrderedJson full = fields;
+  full["prompt"] = whole;
+  const TestResponse refused = complete(full);
+  EXPECT_EQ(refused.json()["error"]["code"], "context_length_exceeded") << refused.body;
+  full.erase("logprobs");
+  EXPECT_EQ(complete(full).status, 200);
+  // A byte that ends no character: what stands before it keeps its place.
+  OrderedJson stray = fields;
+  stray["prompt"] = {492, 225, 639};
+  const OrderedJson choice = complete(stray).json()["choices"][0];
+  EXPECT_EQ(choice["logprobs"]["text_offset"][0], 0) << choice;
+  expect_refused(complete({{"prompt", {-5}}}), "prompt", "'prompt' holds");
+}
+
 // The begin token that a text gets is scored like any other, and takes no room in the echo.
 TEST_F(Completions, EchoWithLogprobsOfAText) {
   const OrderedJson choice =

@@ -191,6 +191,40 @@ TEST(SlowServer, Row105ASlowReaderIsDroppedAndOthersGoOn) {
   EXPECT_TRUE(eventually([&] { return owned_pages(server.port()) == 0; }, 1));
 }
 
+// One event may be larger than what may stay unsent.
+TEST(SlowServer, ALargeEventReachesItsReader) {
+  ServeOptions options = tales_options();
+  options.http.max_unsent_bytes = 4096;
+  options.engine.context_length = 2048;
+  Server server(options);
+  server.load();
+  TestClient client(server.port());
+  const TestResponse answer = client.post("/v1/completions", {{"prompt", std::vector<int>(1500, 5)},
+                                                              {"n", 4},
+                                                              {"echo", true},
+                                                              {"logprobs", 20},
+                                                              {"max_tokens", 1},
+                                                              {"stream", true}});
+  EXPECT_GT(answer.body.size(), size_t{1} << 20);
+  EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
+  EXPECT_EQ(metric(server.port(), "foresail:slow_readers_dropped_total"), 0);
+}
+
+TEST(SlowServer, ARequestLargerThanTheQueueIsNotToldToTryAgain) {
+  ServeOptions options = tales_options();
+  options.max_queued_requests = 2;
+  options.engine.max_running_requests = 2;
+  Server server(options);
+  server.load();
+  TestClient client(server.port());
+  const TestResponse answer =
+      client.post("/v1/completions", {{"prompt", "a"}, {"n", 5}, {"max_tokens", 1}});
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_NE(answer.body.find("takes 4"), std::string::npos) << answer.body;
+  EXPECT_EQ(client.post("/v1/completions", {{"prompt", "a"}, {"n", 4}, {"max_tokens", 1}}).status,
+            200);
+}
+
 TEST(SlowServer, SlowSendersAreClosedByTheirTimeouts) {
   ServeOptions options = tales_options();
   options.http.header_timeout = std::chrono::milliseconds(200);

@@ -129,7 +129,8 @@ void read_prompts(JsonObject& fields, std::string_view name, const ServedModel& 
       const OrderedJson wrapped = {{std::string(name), item}};
       JsonObject one(wrapped);
       one.token_ids(name, SIZE_MAX, ids);
-      if (one.fault()) return fields.refuse(name, one.fault()->message);
+      if (one.fault())  // "'name' ..." already
+        return fields.refuse(name, one.fault()->message.substr(name.size() + 3));
       for (const int32_t id : ids)
         if (id >= model.vocab_size)
           return fields.refuse(name, fmt::format("holds token id {}, the vocabulary ends at {}", id,

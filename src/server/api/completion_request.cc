@@ -1,4 +1,5 @@
 // POST /v1/completions
+#include <algorithm>
 #include <array>
 
 #include "server/api/common_fields.h"
@@ -42,7 +43,11 @@ ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const Served
   spec.prompts = std::move(prompts.ids);
   spec.batch = prompts.batch;
   if (echo) spec.echoes = std::move(prompts.texts);
-  if (auto error = fit_context(spec, max_tokens, model, "prompt")) return tl::unexpected(*error);
+  // The prompt's log probabilities come with a token, wanted or not.
+  const int64_t drawn =
+      spec.options.prompt_top_logprobs ? std::max<int64_t>(max_tokens, 1) : max_tokens;
+  if (auto error = fit_context(spec, drawn, model, "prompt")) return tl::unexpected(*error);
+  std::fill(spec.max_tokens.begin(), spec.max_tokens.end(), max_tokens);
   return spec;
 }
 

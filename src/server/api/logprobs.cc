@@ -78,7 +78,6 @@ void append_completion_logprobs(std::string& out, const Tokenizer* tokenizer, co
     if (!tokens.empty())
       for (std::string* list : {&tokens, &numbers, &top, &offsets}) *list += ',';
     append_json_string(tokens, name_of(tokenizer, id));
-    // A begin token that the echo leaves out would lie before it.
     offsets += std::to_string(std::max<int64_t>(offset, 0));
     if (logprob == nullptr) {
       numbers += "null";
@@ -94,7 +93,8 @@ void append_completion_logprobs(std::string& out, const Tokenizer* tokenizer, co
     for (const int32_t id : list) total += width(id);
     return total;
   };
-  int64_t offset = choice.echo_chars - total_width(prompt);
+  // Below 0 where the echo leaves out a begin token.
+  int64_t offset = std::min<int64_t>(choice.echo_chars - total_width(prompt), 0);
   for (size_t i = 0; i < prompt.size(); ++i) {
     append(prompt[i], i == 0 ? nullptr : &choice.prompt_logprobs[i - 1], offset);
     offset += width(prompt[i]);

@@ -312,7 +312,13 @@ void Connection::write_piece(std::string_view piece) {
   output_ += piece;
   if (chunked_) output_ += "\r\n";
   flush();
-  if (output_.size() - written_bytes_ <= limits_.max_unsent_bytes) return;
+  if (output_.size() - written_bytes_ <= limits_.max_unsent_bytes) {
+    over_limit_since_.reset();
+    return;
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (!over_limit_since_) over_limit_since_ = now;
+  if (now - *over_limit_since_ < limits_.unsent_grace) return;
   ++counters_.slow_reader_total;
   lose_client();
 }
@@ -352,6 +358,7 @@ void Connection::flush() {
     output_.clear();
     if (output_.capacity() > kKeptBufferBytes || state_ == State::kIdle) output_.shrink_to_fit();
     written_bytes_ = 0;
+    over_limit_since_.reset();
     return after_flush();
   }
   writing_ = true;

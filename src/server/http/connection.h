@@ -81,6 +81,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool head_only_ = false;
   std::string output_;        // not yet taken by the socket
   size_t written_bytes_ = 0;  // of output_
+  std::optional<std::chrono::steady_clock::time_point> over_limit_since_;  // of unsent bytes
   bool writing_ = false;
 };
 

@@ -14,6 +14,8 @@ struct HttpLimits {
   int max_header_fields = 100;
   uint32_t max_header_line_bytes = 8 << 10;
   uint64_t max_unsent_bytes = 1 << 20;  // of a streamed answer
+  // So long may more be unsent: one event can be larger than the limit.
+  std::chrono::milliseconds unsent_grace{1'000};
   int max_connections = 8192;
   std::chrono::milliseconds header_timeout{10'000};       // from the first byte to the last
   std::chrono::milliseconds body_timeout{60'000};         // between bytes
