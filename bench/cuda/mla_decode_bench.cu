@@ -5,7 +5,8 @@
 //   mla_decode_bench --check    correctness only, a wide grid of small shapes
 //   mla_decode_bench --tiny     a few very small checks (for compute-sanitizer)
 //   mla_decode_bench --sweep    time each small-batch shape at several unit sizes
-// Options: --fp8 (an e4m3 cache)  --plain-launch  --overlapped-launch  --csv FILE  --unit TOKENS
+// Options: --fp8 (an e4m3 cache)  --fixed-cut (with --check also: bits of every row are those of a
+//   call with nothing but it)  --plain-launch  --overlapped-launch  --csv FILE  --unit TOKENS
 //   --all-rows (time shapes above 64 rows too)
 // Cold caches: the calls of one graph use different pages, 150 MB apart before a page is read
 // again.
@@ -86,6 +87,7 @@ struct Options {
 };
 
 cuda::MlaLaunch launch_mode = cuda::MlaLaunch::kCooperative;
+bool fixed_cut = false;
 
 // One shape with its pages, tables (one per replica), queries and outputs on the device.
 class Case {
@@ -186,13 +188,17 @@ class Case {
     p.workspace = workspace_ ? workspace_->data : nullptr;
     p.workspace_bytes = workspace_ ? workspace_->count : 0;
     p.unit_tokens = unit;
+    p.fixed_cut = fixed_cut;
     p.launch = launch_mode;
     return p;
   }
   static float scale() { return 1.f / std::sqrt(192.f); }
 
   void launch(cudaStream_t stream, int replica, int unit) const {
-    const cuda::MlaDecodeStatus status = cuda::mla_decode(stream, params(replica, unit));
+    launch(stream, params(replica, unit));
+  }
+  static void launch(cudaStream_t stream, const cuda::MlaDecodeParams& params) {
+    const cuda::MlaDecodeStatus status = cuda::mla_decode(stream, params);
     if (status != cuda::MlaDecodeStatus::kOk) {
       std::fprintf(stderr, "mla_decode: %s (%s)\n", cuda::to_string(status),
                    cudaGetErrorString(cudaGetLastError()));
@@ -256,6 +262,44 @@ class Case {
       worst = std::max(worst, norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference));
     }
     return worst;
+  }
+
+  // Query tokens whose output in a call of their own is not that of the whole batch, bit for bit.
+  int tokens_that_differ() const {
+    const int batch = static_cast<int>(shape_.key_lens.size());
+    const size_t token_rows = shape_.heads;
+    launch(nullptr, 0, 0);
+    CUDA_CHECK(cudaDeviceSynchronize());
+    const std::vector<__nv_bfloat16> all = output_->host();
+    const std::vector<float> all_lse = lse_->host();
+    int differ = 0;
+    for (int request = 0; request < batch; ++request) {
+      for (int token = 0; token < shape_.q_len; ++token) {
+        const size_t row = (size_t(request) * shape_.q_len + token) * token_rows;
+        DeviceArray<int> slot(std::vector<int>{request});
+        DeviceArray<int> end(
+            std::vector<int>{shape_.key_lens[request] - (shape_.q_len - 1 - token)});
+        cuda::MlaDecodeParams p = params(0, 0);
+        p.batch = 1;
+        p.q_len = 1;
+        p.query = query_->data + row * 576;
+        p.slots = slot.data;
+        p.kv_end = end.data;
+        p.kv_end_add = 0;
+        p.output = output_->data + row * 512;
+        p.lse = lse_->data + row;
+        CUDA_CHECK(cudaMemset(p.output, 0xff, token_rows * 512 * 2));
+        launch(nullptr, p);
+        CUDA_CHECK(cudaDeviceSynchronize());
+        const std::vector<__nv_bfloat16> alone = output_->host();
+        const std::vector<float> lse = lse_->host();
+        if (std::memcmp(&all[row * 512], &alone[row * 512], token_rows * 512 * 2) != 0 ||
+            std::memcmp(&all_lse[row], &lse[row], token_rows * 4) != 0) {
+          ++differ;
+        }
+      }
+    }
+    return differ;
   }
 
   struct Timing {
@@ -398,8 +442,9 @@ std::vector<Shape> check_grid() {
       for (int page : {16, 32, 64}) shapes.push_back({heads, q_len, page, mixed});
     }
   }
-  for (int page : {16, 32, 64, 128}) {
+  for (int page : {1, 2, 8, 16, 32, 64, 128}) {
     for (int key_len : {0, 1, page - 1, page, page + 1, 1000, 8192}) {
+      if (page < 16 && (key_len < 1 || key_len == 8192)) continue;
       shapes.push_back({16, 1, page, {key_len}});
       shapes.push_back({16, 4, page, {key_len}, 3});
       shapes.push_back({16, 1, page, std::vector<int>(33, key_len)});
@@ -408,6 +453,21 @@ std::vector<Shape> check_grid() {
   shapes.push_back({16, 4, 64, {4641, 45118, 1730, 1696}});
   shapes.push_back({16, 2, 64, std::vector<int>(300, 37)});
   return shapes;
+}
+
+int check_fixed_cut(bool codes) {
+  int differ = 0, tokens = 0;
+  for (int heads : {1, 5, 16, 40, 128}) {
+    for (int q_len : {1, 3, 4}) {
+      Case one(
+          {heads, q_len, 64, {4, 63, 64, 65, 255, 256, 257, 1000, 8192, 9001, 20000}, 0, codes},
+          false);
+      tokens += 11 * q_len;
+      differ += one.tokens_that_differ();
+    }
+  }
+  std::printf("fixed cut: %d of %d query tokens differ from a call of their own\n", differ, tokens);
+  return differ;
 }
 
 std::span<const MlaPeer> peers(bool codes) {
@@ -521,6 +581,8 @@ int main(int argc, char** argv) {
       options.codes = true;
     else if (arg == "--all-rows")
       options.all_rows = true;
+    else if (arg == "--fixed-cut")
+      fixed_cut = true;
     else if (arg == "--plain-launch")
       launch_mode = foresail::cuda::MlaLaunch::kPlain;
     else if (arg == "--overlapped-launch")
@@ -544,6 +606,9 @@ int main(int argc, char** argv) {
                        {20, 4, 64, {33}, 2},
                        {16, 1, 64, {700}}},
                       options.codes, {0, 16, 64}, 1) != 0;
+  }
+  if (options.check_only && fixed_cut) {
+    return run_checks(check_grid(), options.codes, {0}, 2) + check_fixed_cut(options.codes) != 0;
   }
   if (options.check_only) {
     return run_checks(check_grid(), options.codes, {0, 16, 32, 64, 128}, 2) != 0;

@@ -106,6 +106,24 @@ TEST(MlaSchedule, EqualRequestsAreCutAtTheirBorders) {
   }
 }
 
+TEST(MlaSchedule, FixedUnitsFollowFromTheLengthAlone) {
+  EXPECT_EQ(fixed_unit_log2(0, 8, 5), 8);
+  EXPECT_EQ(fixed_unit_log2(8192, 8, 5), 8);
+  EXPECT_EQ(fixed_unit_log2(8193, 8, 5), 9);
+  EXPECT_EQ(fixed_unit_log2(1 << 30, 8, 5), 25);
+  for (int key_len = 1; key_len < 300000; key_len += 37) {
+    const int log2 = fixed_unit_log2(key_len, 8, 5);
+    EXPECT_LE(unit_count(key_len, log2), 32);
+    if (log2 > 8) {
+      EXPECT_GT(unit_count(key_len, log2 - 1), 32);
+    }
+    // A table that holds no more than 2048 keys allows fewer parts: the units are the same.
+    if (key_len <= 2048) {
+      EXPECT_EQ(fixed_unit_log2(key_len, 8, 3), log2);
+    }
+  }
+}
+
 TEST(MlaSchedule, DraftStepNeverGoesNegative) {
   EXPECT_EQ(visible_keys(10, 3), 13);
   EXPECT_EQ(visible_keys(0, -1), 0);

@@ -3,8 +3,7 @@
 //
 // f32 rows are multiplied as two bf16 terms, which keeps 16 bits of their mantissa (gemm.h). A
 // row's bits depend on nothing but the row, except in the tensor-core attention of sm90/, which
-// cuts keys over the whole batch: with CudaOptions::deterministic the general kernel takes its
-// place.
+// cuts keys over the whole batch: with CudaOptions::deterministic it cuts the keys of each row alike.
 #pragma once
 
 #include <array>
@@ -132,6 +131,7 @@ class CudaKernels final : public KernelSet {
   const void* const* table_of(const void* key, std::vector<const void*> pointers);
   const void* const* head_table(std::span<const MatrixPtr> weights);
   bool fits_tensor_cores(const LatentCache& cache, int head_count) const;
+  std::vector<cuda::AttentionRun> attention_calls(int head_count) const;
   void tensor_core_attention(const MatrixView& q, int head_count, float softmax_scale,
                              const LatentCache& cache, const MatrixView& out);
 
@@ -190,9 +190,6 @@ class CudaKernels final : public KernelSet {
   std::vector<int32_t> chain_words_;
   Buffer device_chain_words_;
   std::unordered_map<std::string, cudaGraphExec_t> chains_;  // by the keys of their passes
-
-  // Batch, rows and heads that the counters of the tensor-core workspace were laid out for.
-  std::array<int, 3> counted_for_ = {};
 };
 
 }  // namespace foresail

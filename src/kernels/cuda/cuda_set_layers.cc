@@ -70,10 +70,23 @@ void CudaKernels::value_up(const MatrixView& in, std::span<const MatrixPtr> w_uv
 }
 
 bool CudaKernels::fits_tensor_cores(const LatentCache& cache, int head_count) const {
-  return has_sm90_ && !deterministic_ && cache.dtype == DType::kBF16 &&
+  return has_sm90_ && (cache.dtype == DType::kBF16 || cache.dtype == DType::kF8E4M3) &&
          cache.latent_dim == cuda::kMlaLatentDim && cache.rope_dim == cuda::kMlaRopeDim &&
-         head_count <= 128 && cache.page_size >= 16 &&
-         (cache.page_size & (cache.page_size - 1)) == 0;
+         head_count <= 128 && (cache.page_size & (cache.page_size - 1)) == 0;
+}
+
+// The pass's runs; with a fixed cut in parts, since each query token has a workspace of its own.
+std::vector<cuda::AttentionRun> CudaKernels::attention_calls(int head_count) const {
+  if (!deterministic_) return pass_.runs;
+  constexpr int kMostRows = 4096;
+  std::vector<cuda::AttentionRun> calls;
+  for (const cuda::AttentionRun& run : pass_.runs) {
+    const int most = std::max(kMostRows / (run.q_len * head_count), 1);
+    for (int first = 0; first < run.batch; first += most)
+      calls.push_back({run.row_begin + first * run.q_len, run.q_len,
+                       std::min(most, run.batch - first), run.first_piece + first});
+  }
+  return calls;
 }
 
 void CudaKernels::tensor_core_attention(const MatrixView& q, int head_count, float softmax_scale,
@@ -91,7 +104,7 @@ void CudaKernels::tensor_core_attention(const MatrixView& q, int head_count, flo
   auto* results = static_cast<std::byte*>(
       in_place ? out.data
                : scratch(Scratch::kLatentOut, static_cast<size_t>(out.rows * out_cols) * 2));
-  for (const cuda::AttentionRun& run : pass_.runs) {
+  for (const cuda::AttentionRun& run : attention_calls(head_count)) {
     cuda::MlaDecodeParams params;
     params.batch = run.batch;
     params.q_len = run.q_len;
@@ -101,23 +114,20 @@ void CudaKernels::tensor_core_attention(const MatrixView& q, int head_count, flo
     params.max_pages = pass_.table_width;
     params.query = queries + run.row_begin * q.cols * 2;
     params.cache = cache.data;
+    if (cache.dtype == DType::kF8E4M3) {
+      params.cache_type = cuda::MlaCacheType::kE4m3;
+      params.cache_scale = cache.scale;
+    }
     params.block_table = word(pass_.tables);
     params.slots = word(pass_.piece_table) + run.first_piece;
     params.kv_end = word(pass_.piece_end) + run.first_piece;
     params.softmax_scale = softmax_scale;
     params.output = results + run.row_begin * out_cols * 2;
+    params.fixed_cut = deterministic_;
     params.launch = cuda::MlaLaunch::kPlain;  // everything runs on one stream
     params.workspace_bytes = cuda::mla_decode_workspace_bytes(params);
-    const Buffer& before = scratch_[static_cast<size_t>(Scratch::kTensorCore)];
-    const bool is_new = before.size_bytes() < params.workspace_bytes;
+    // A new buffer is zero; one call leaves it as the next one needs it.
     params.workspace = scratch(Scratch::kTensorCore, params.workspace_bytes);
-    // Each call leaves its own counters zero, but another shape has them elsewhere.
-    const std::array<int, 3> shape = {run.batch, run.q_len, head_count};
-    if (!is_new && shape != counted_for_) {
-      const size_t most_counters = static_cast<size_t>(run.batch) * (run.q_len * head_count + 1);
-      memory_.zero(params.workspace, std::min(params.workspace_bytes, 4 * most_counters));
-    }
-    counted_for_ = shape;
     const cuda::MlaDecodeStatus status = cuda::mla_decode(stream(), params);
     if (status != cuda::MlaDecodeStatus::kOk) {
       check("latent_attention");

@@ -91,7 +91,6 @@ bool CudaKernels::begin_pass(const PassInputs& inputs) {
   const size_t bytes = pass_.words.size() * sizeof(int32_t);
   device_words_ = static_cast<int32_t*>(scratch(Scratch::kPassWords, bytes));
   upload_words(pass_.words, device_words_);
-  counted_for_ = {};  // a replay may have come between, and a recording must begin like this too
   found = may_record ? recordings_.find(key) : recordings_.end();  // scratch may have moved
   if (found != recordings_.end() && found->second.executable != nullptr) {
     launch(found->second.executable);

@@ -27,6 +27,14 @@ FORESAIL_HOST_DEVICE int unit_count(int key_len, int unit_log2) {
   return units > 0 ? units : 1;
 }
 
+// log2 of the keys a unit where the cut of a request must not depend on the rest of the batch: the
+// least, from `least_log2` on, that cuts it into at most 2^splits_log2 units.
+FORESAIL_HOST_DEVICE int fixed_unit_log2(int key_len, int least_log2, int splits_log2) {
+  int log2 = least_log2;
+  while ((key_len - 1) >> (log2 + splits_log2) > 0) ++log2;
+  return log2;
+}
+
 // Blocks that receive work: no more than units, so that no block is empty.
 FORESAIL_HOST_DEVICE int blocks_used(int total, int blocks) {
   return total < blocks ? total : blocks;

@@ -1,90 +1,54 @@
-// The MLA decode kernel for an e4m3 cache, up to 64 query rows; mla_decode.cu launches it.
+// The MLA decode kernel for an e4m3 cache, up to 32 query rows; mla_decode.cu launches it.
 //
 // As in the kernel for few rows, keys are the M side of both products and query rows the N side.
-// Here the A operands come from registers: ldmatrix brings codes from the tile as the copy engine
-// wrote it, and they become float16 exactly on the way, so that nothing is staged and the tensor
-// cores read only queries and weights from shared memory. A step is 128 keys: each of the two
-// warpgroups scores a tile of 64, and accumulates 256 latent dims of both.
+// Both products are of e4m3 codes. A query row, and a row of weights, is the sum of two terms of
+// e4m3 each (the second is what the first leaves over), which are two columns of a product: 8 bits
+// of mantissa, and a product of twice the columns costs no more. A step is 128 keys: each of two
+// warpgroups scores a tile of 64 of them, and accumulates 256 latent dims of both.
 //
-// Fragments are used as they come, and the other side is permuted to match:
-// - scores: a thread's four neighbouring codes stand for columns 2c, 2c + 1, 2c + 8, 2c + 9 of a
-//   step of 16 dims (c = lane % 4); begin_segment stores the queries in that order.
-// - values: transposed pairs of codes are two dims of one key, so rows r and r + 8 of a product
-//   are dims 2r and 2r + 1 (NarrowPieces<N, true>).
+// These products add up with about 14 bits. So at most 128 dims or 128 keys are added up by the
+// tensor cores, and the rest in registers, where accumulators are rescaled anyway.
+//
+// V^T comes from registers: transposed ldmatrix yields two dims of a key, and one byte permutation
+// a register makes them four keys of a dim. What follows from it: rows r and r + 8 of a product are
+// dims 2r and 2r + 1 (NarrowPieces<N, true>), and 16 keys stand in the order 0, 8, 1, 9, ...
 #pragma once
 
+#include "kernels/cuda/sm90/mla_code_query.cuh"
 #include "kernels/cuda/sm90/mla_narrow_output.cuh"
 #include "kernels/cuda/sm90/mla_producers.cuh"
 #include "kernels/cuda/sm90/wgmma.h"
+#include "kernels/cuda/sm90/wgmma_codes.h"
 
 namespace foresail::cuda::mla {
 
 template <int N>
 struct CodeConsumer {
   using L = CodeLayout<N>;
+  using Products = ptx::WgmmaCodes<L::kTerms>;
   static constexpr int kBlocks = N / 8;  // 8-row blocks of the N side
   static constexpr int kAtOnce = kBlocks < 4 ? kBlocks : 4;
-  // Products of one group: its fragments are loaded while the group before is running.
-  static constexpr int kGroup = N <= 32 ? 4 : 2;
+  // Weights of at most 1 fill the range of e4m3; second terms are stored larger by kSecondScale.
+  static constexpr float kWeightScale = 256.f;
+  static constexpr float kSecondScale = 16.f;
 
   const KernelParams& p;
   uint8_t* smem;
   uint32_t shared;
-  int group, warp, lane;  // warp: within the warpgroup
-  float out[4][N / 2];    // O^T, four blocks of 64 latent dims
-  float sum[kBlocks][2];  // row sums of this thread's keys
-  float s[N / 2];         // S^T of this warpgroup's tile, then its weights
-  uint32_t a[2][kGroup * 4];
+  int group, warp, lane;     // warp: within the warpgroup
+  float out[4][N / 2];       // O^T, four blocks of 64 latent dims
+  float sum[kBlocks][2];     // row sums of this thread's keys
+  float s[N / 2];            // S^T of this warpgroup's tile, then its weights
+  float factor[kBlocks][2];  // what the step rescales accumulators by
+  float part[2][N];          // of products in flight, and of those before: first and second terms
+  uint32_t a[2][16];         // V^T of 128 keys and 64 dims
 
   __device__ __forceinline__ float* floats(int offset) {
     return reinterpret_cast<float*>(smem + offset);
   }
 
-  // Starts a group of products; the group before it is done then, and its fragments free.
-  template <typename Product>
-  __device__ __forceinline__ void run_group(const Product& product) {
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) product(i);
-    ptx::wgmma_commit();
-    ptx::wgmma_wait<1>();
-  }
-
-  // Codes of this warp's 16 keys for a group of steps of 16 dims, from step `first` on.
-  __device__ __forceinline__ void load_keys(uint32_t (&to)[kGroup * 4], uint32_t tile_at,
-                                            int first) {
-    const uint32_t line = tile_at + first / 8 * kChunkBytes + (warp * 16 + (lane & 15)) * 128;
-#pragma unroll
-    for (int h = 0; h < kGroup / 2; ++h) {
-      const int unit = first % 8 + h * 2 + (lane >> 4);
-      uint32_t codes[4];  // keys 0-7, 8-15 of one step, then of the next
-      ptx::load_matrix_x4(codes, line + ((unit ^ (lane & 7)) << 4));
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        uint32_t* fragment = to + (h * 2 + j) * 4;
-        ptx::unpack_codes(codes[2 * j], fragment, fragment + 2);
-        ptx::unpack_codes(codes[2 * j + 1], fragment + 1, fragment + 3);
-      }
-    }
-  }
-
-  // Codes of 32 keys (from 32 * half on) and this warp's 16 dims of block `block` of 64: two steps
-  // of 16 keys.
-  __device__ __forceinline__ void load_values(uint32_t* to, uint32_t tile_at, int half, int block) {
-    const uint32_t line =
-        tile_at + (group * 2 + block / 2) * kChunkBytes + (half * 32 + lane) * 128;
-    uint32_t codes[4];  // keys 0-7, 8-15, 16-23, 24-31
-    ptx::load_matrix_x4_transposed(codes, line + (((block % 2 * 4 + warp) ^ (lane & 7)) << 4));
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      // Two dims of a key, two of the next one: to two keys of each dim.
-      uint32_t* fragment = to + j / 2 * 4 + j % 2 * 2;
-      ptx::unpack_codes(__byte_perm(codes[j], 0, 0x3120), fragment, fragment + 1);
-    }
-  }
-
-  __device__ __forceinline__ void wait_part(int tile, int part) {
-    ptx::mbarrier_wait(shared + L::kFull + (tile % L::kStages * L::kParts + part) * 8,
+  __device__ __forceinline__ void wait_part(int tile, int part_of_tile) {
+    ptx::mbarrier_wait(shared + L::kFull + (tile % L::kStages * L::kParts + part_of_tile) * 8,
                        (tile / L::kStages) & 1);
   }
 
@@ -94,23 +58,33 @@ struct CodeConsumer {
 
   // S^T = K Q^T of a tile.
   __device__ __forceinline__ void score_tile(int tile) {
-    const uint32_t tile_at = tile_address(tile);
+    const uint64_t keys = ptx::uniform_descriptor(tile_address(tile));
     const uint64_t queries = ptx::uniform_descriptor(shared + L::kQuery);
 #pragma unroll
-    for (int j = 0; j < N / 2; ++j) s[j] = 0.f;  // or they would be alive until here
+    for (int j = 0; j < N / 2; ++j) s[j] = 0.f;
+    const auto add = [&](float(&of)[N]) {
+      ptx::pin_registers(of);
 #pragma unroll
-    for (int first = 0; first < kKeyDim / 16; first += kGroup) {
-      if (first % 8 == 0) wait_part(tile, first / 8);
-      uint32_t(&fragments)[kGroup * 4] = a[first / kGroup % 2];
-      load_keys(fragments, tile_at, first);
-      run_group([&](int i) {
-        const int step = first + i;
-        ptx::WgmmaHalf<N>::run(s, fragments + i * 4,
-                               queries + (step / 4 * N * 128 + step % 4 * 32) / 16, 1);
-      });
+      for (int j = 0; j < N / 2; ++j) s[j] += of[j] + of[N / 2 + j];
+    };
+#pragma unroll
+    for (int chunk = 0; chunk < L::kTileChunks; ++chunk) {
+      wait_part(tile, chunk);
+      ptx::pin_registers(part[chunk % 2]);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < (chunk < kLatent / 128 ? 4 : 2); ++i) {
+        Products::run(part[chunk % 2], keys + (chunk * kChunkBytes + i * 32) / 16,
+                      queries + (chunk * L::kTerms * 128 + i * 32) / 16, i > 0);
+      }
+      ptx::wgmma_commit();
+      if (chunk > 0) {
+        ptx::wgmma_wait<1>();
+        add(part[(chunk - 1) % 2]);
+      }
     }
     ptx::wgmma_wait<0>();
-    ptx::pin_registers(s);
+    add(part[(L::kTileChunks - 1) % 2]);
   }
 
   // Values past the end would multiply a zero weight, but may be NaN. Only this warp reads these
@@ -138,9 +112,8 @@ struct CodeConsumer {
     }
   }
 
-  // From the scores of both tiles to weights: this warpgroup's in shared memory, all sums and
-  // accumulators rescaled. Both warpgroups come to the same maxima.
-  // nth: the step of the segment.
+  // From the scores of both tiles to weights, and by how much accumulators are to be rescaled. Both
+  // warpgroups come to the same maxima. nth: the step of the segment.
   __device__ __forceinline__ void weigh_step(int nth) {
     float* maxima = floats(L::kMaximum);  // of all keys of the segment so far, base 2
     float* reduce = floats(L::kReduce);
@@ -167,6 +140,7 @@ struct CodeConsumer {
       const int column = b * 8 + 2 * (lane % 4);
       float2 before{kNegativeInfinity, kNegativeInfinity};
       if (nth > 0) before = *reinterpret_cast<const float2*>(maxima + nth % 2 * N + column);
+      const float2 scale = *reinterpret_cast<const float2*>(floats(L::kRowScale) + column);
       float raised[2] = {kNegativeInfinity, kNegativeInfinity};
 #pragma unroll
       for (int w = 0; w < 8; ++w) {
@@ -177,18 +151,14 @@ struct CodeConsumer {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         const float old = c == 0 ? before.x : before.y;
-        raised[c] = fmaxf(old, raised[c] * p.scale_log2);
-        const float factor = weight(old, raised[c]);
+        const float to_log2 = c == 0 ? scale.x : scale.y;
+        raised[c] = fmaxf(old, raised[c] * to_log2);
+        factor[b][c] = weight(old, raised[c]);
         const float offset = raised[c] == kNegativeInfinity ? 0.f : raised[c];
         float* score = s + b * 4 + c;
-        score[0] = ptx::exp2_approx(score[0] * p.scale_log2 - offset);
-        score[2] = ptx::exp2_approx(score[2] * p.scale_log2 - offset);
-        sum[b][c] = sum[b][c] * factor + score[0] + score[2];
-#pragma unroll
-        for (int m = 0; m < 4; ++m) {
-          out[m][b * 4 + c] *= factor;
-          out[m][b * 4 + c + 2] *= factor;
-        }
+        score[0] = ptx::exp2_approx(score[0] * to_log2 - offset);
+        score[2] = ptx::exp2_approx(score[2] * to_log2 - offset);
+        sum[b][c] = sum[b][c] * factor[b][c] + score[0] + score[2];
       }
       if (threadIdx.x < 4) {
         *reinterpret_cast<float2*>(maxima + (nth + 1) % 2 * N + column) = {raised[0], raised[1]};
@@ -196,93 +166,90 @@ struct CodeConsumer {
     }
   }
 
+  // Both terms of the weights, as the B operand [terms, 128 keys]. A 16-bit element of the matrices
+  // that are stored is keys k and k + 8 of a row.
   __device__ __forceinline__ void store_weights() {
-    const int half = (lane >> 3) & 1, line = lane & 7;
-    const uint32_t weights =
-        shared + L::kWeights + group * N * 128 + line * 128 + (((warp * 2 + half) ^ line) << 4);
+    uint32_t first[kBlocks], second[kBlocks];
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      uint32_t code[2], rest[2];
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const float low = s[b * 4 + c] * kWeightScale, high = s[b * 4 + c + 2] * kWeightScale;
+        code[c] = ptx::pack_codes(low, high);
+        const float2 rounded = ptx::unpack_code_pair(code[c]);
+        rest[c] =
+            ptx::pack_codes((low - rounded.x) * kSecondScale, (high - rounded.y) * kSecondScale);
+      }
+      first[b] = code[0] | code[1] << 16;
+      second[b] = rest[0] | rest[1] << 16;
+    }
+    const int line = lane & 7, matrix = lane >> 3;
+    const uint32_t at = shared + L::kWeights + line * 128 + (((group * 4 + warp) ^ line) << 4);
     if constexpr (kBlocks == 1) {
-      ptx::store_matrix_x2_transposed(weights, ptx::pack_half(s[0], s[1]),
-                                      ptx::pack_half(s[2], s[3]));
+      ptx::store_matrix_x2_transposed(at + (matrix & 1) * N * 128, first[0], second[0]);
     } else {
 #pragma unroll
       for (int b = 0; b < kBlocks; b += 2) {
-        ptx::store_matrix_x4_transposed(
-            weights + (b + (lane >> 4)) * 1024, ptx::pack_half(s[b * 4], s[b * 4 + 1]),
-            ptx::pack_half(s[b * 4 + 2], s[b * 4 + 3]), ptx::pack_half(s[b * 4 + 4], s[b * 4 + 5]),
-            ptx::pack_half(s[b * 4 + 6], s[b * 4 + 7]));
+        ptx::store_matrix_x4_transposed(at + ((matrix >> 1) * N + (b + (matrix & 1)) * 8) * 128,
+                                        first[b], first[b + 1], second[b], second[b + 1]);
       }
     }
     ptx::fence_proxy_async();
   }
 
-  // O^T += V^T P^T of a tile, the `nth` of the step.
-  __device__ __forceinline__ void accumulate_tile(int tile, int nth) {
-    const uint32_t tile_at = tile_address(tile);
-    const uint64_t weights = ptx::uniform_descriptor(shared + L::kWeights + nth * N * 128);
-    constexpr int kLoads = kGroup / 2;  // of eight: half of the keys, block of 64 dims
+  // Codes of 32 keys (from 32 * half on) and this warp's 16 dims of block `block` of 64.
+  __device__ __forceinline__ void load_values(uint32_t* to, uint32_t tile_at, int half, int block) {
+    const uint32_t line =
+        tile_at + (group * 2 + block / 2) * kChunkBytes + (half * 32 + lane) * 128;
+    uint32_t codes[4];  // keys 0-7, 8-15, 16-23, 24-31: two dims of a key, two of the next one
+    ptx::load_matrix_x4_transposed(codes, line + (((block % 2 * 4 + warp) ^ (lane & 7)) << 4));
 #pragma unroll
-    for (int first = 0; first < 8; first += kLoads) {
-      uint32_t(&fragments)[kGroup * 4] = a[first / kLoads % 2];
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        load_values(fragments + i * 8, tile_at, (first + i) / 4, (first + i) % 4);
-      }
-      if (first + kLoads == 8) {  // the codes are in registers
-        __syncwarp();
-        if (lane == 0) ptx::mbarrier_arrive(shared + L::kEmpty + tile % L::kStages * 8);
-      }
-      run_group([&](int i) {
-        const int load = first + i / 2;
-        ptx::WgmmaHalf<N>::run(out[load % 4], fragments + i * 4,
-                               weights + (load / 4 * 2 + i % 2) * 32 / 16, 1);
-      });
+    for (int j = 0; j < 2; ++j) {
+      to[j * 2] = __byte_perm(codes[j * 2], codes[j * 2 + 1], 0x6240);
+      to[j * 2 + 1] = __byte_perm(codes[j * 2], codes[j * 2 + 1], 0x7351);
     }
   }
 
-  __device__ __forceinline__ void pin_output() {
+  // O^T += V^T P^T of a step: `tile` and, if there are two, the next one. With one tile its codes
+  // meet the other half's weights, which are zero.
+  __device__ __forceinline__ void accumulate_step(int tile, int tiles) {
+    const uint32_t tile_at[2] = {tile_address(tile), tile_address(tile + tiles - 1)};
+    const uint64_t weights = ptx::uniform_descriptor(shared + L::kWeights);
+    const auto add = [&](int block) {
+      float(&of)[N] = part[block % 2];
+      ptx::pin_registers(of);
 #pragma unroll
-    for (int m = 0; m < 4; ++m) ptx::pin_registers(out[m]);
-  }
-
-  // Query rows of a segment to shared memory as float16, each 16 dims in the order of load_keys,
-  // and how many keys each of them does not see.
-  __device__ __forceinline__ void begin_segment(const RowRange& rows) {
-    constexpr int kItems = N * kKeyDim / 16;
-    constexpr int kAhead = 3;
-#pragma unroll 1
-    for (int first = threadIdx.x; first < kItems; first += kAhead * kConsumerThreads) {
-      uint4 low[kAhead], high[kAhead];
+      for (int j = 0; j < N / 2; ++j) {
+        out[block][j] = fmaf(out[block][j], factor[j / 4][j % 2],
+                             fmaf(of[N / 2 + j], 1.f / kSecondScale, of[j]));
+      }
+    };
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const int item = first + i * kConsumerThreads;
-        const int row = item / (kKeyDim / 16), step = item % (kKeyDim / 16);
-        low[i] = high[i] = uint4{0, 0, 0, 0};
-        if (row < rows.count) {
-          const uint4* from = reinterpret_cast<const uint4*>(
-              p.query + static_cast<int64_t>(rows.first + row) * kKeyDim + step * 16);
-          low[i] = __ldg(from);
-          high[i] = __ldg(from + 1);
+    for (int block = 0; block < 4; ++block) {
+      uint32_t(&fragments)[16] = a[block % 2];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) load_values(fragments + i * 4, tile_at[i / 2], i % 2, block);
+      if (block == 3) {  // the codes are in registers
+        __syncwarp();
+        if (lane < tiles) {
+          ptx::mbarrier_arrive(shared + L::kEmpty + (tile + lane) % L::kStages * 8);
         }
       }
+      ptx::pin_registers(part[block % 2]);
+      ptx::wgmma_fence();
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const int item = first + i * kConsumerThreads;
-        const int row = item / (kKeyDim / 16), step = item % (kKeyDim / 16);
-        if (row >= N) break;
-        uint8_t* line = smem + L::kQuery + step / 4 * N * 128 + row * 128;
-        const int unit = step % 4 * 2;
-        *reinterpret_cast<uint4*>(line + ((unit ^ (row & 7)) << 4)) = {
-            ptx::half_from_bf16(low[i].x), ptx::half_from_bf16(low[i].z),
-            ptx::half_from_bf16(high[i].x), ptx::half_from_bf16(high[i].z)};
-        *reinterpret_cast<uint4*>(line + (((unit + 1) ^ (row & 7)) << 4)) = {
-            ptx::half_from_bf16(low[i].y), ptx::half_from_bf16(low[i].w),
-            ptx::half_from_bf16(high[i].y), ptx::half_from_bf16(high[i].w)};
+      for (int i = 0; i < 4; ++i) {
+        Products::run(part[block % 2], fragments + i * 4, weights + i * 32 / 16, i > 0);
+      }
+      ptx::wgmma_commit();
+      if (block > 0) {
+        ptx::wgmma_wait<1>();
+        add(block - 1);
       }
     }
-    ptx::fence_proxy_async();
-    if (threadIdx.x < N) {
-      reinterpret_cast<int*>(smem + L::kHidden)[threadIdx.x] = rows.hidden_keys(p, threadIdx.x);
-    }
+    ptx::wgmma_wait<0>();
+    add(3);
   }
 
   __device__ __forceinline__ PartSet part_set() const {
@@ -295,7 +262,14 @@ struct CodeConsumer {
     if (threadIdx.x == 0) *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
     int tile = 0;
     while (walker.next(p, &segment)) {
-      begin_segment(RowRange(p, segment.request));
+      {
+        const RowRange rows(p, segment.request);
+        store_query_terms<N, 8, N / 8>(p, rows, smem + L::kQuery, floats(L::kRowScale),
+                                       group * 4 + warp);
+        if (threadIdx.x < N) {
+          reinterpret_cast<int*>(smem + L::kHidden)[threadIdx.x] = rows.hidden_keys(p, threadIdx.x);
+        }
+      }
       ptx::barrier_sync(kBarConsumers, kConsumerThreads);
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) sum[b][0] = sum[b][1] = 0.f;
@@ -321,27 +295,22 @@ struct CodeConsumer {
           for (int j = 0; j < N / 2; ++j) s[j] = kNegativeInfinity;
         }
         weigh_step(step);
-        if (group < tiles) store_weights();
+        store_weights();
         ptx::barrier_sync(kBarWeightsReady, kConsumerThreads);
-        pin_output();
-#pragma unroll 1
-        for (int nth = 0; nth < tiles; ++nth, ++tile) {
-          if (nth != group) {
+        // The other warpgroup has waited for its tile, but this one reads it too.
+        const int other = tile + (tiles - 1) * (1 - group);
 #pragma unroll
-            for (int part = 0; part < 4; ++part) wait_part(tile, part);
-          }
-          accumulate_tile(tile, nth);
-        }
-        ptx::wgmma_wait<0>();
-        pin_output();
+        for (int i = 0; i < kLatent / 128; ++i) wait_part(other, i);
+        accumulate_step(tile, tiles);
+        tile += tiles;
       }
       asm volatile("" : "+r"(segment.request));  // find the rows again, not keep them in registers
-      note_shared_request(smem + L::kShared, smem + L::kSharedCount, segment);
+      note_shared_request(p, smem + L::kShared, smem + L::kSharedCount, segment);
       float maximum[kBlocks][2];
       load_maxima<N>(floats(L::kMaximum) + step % 2 * N, maximum);
-      finish_segment<NarrowPieces<N, true>, N>(p, part_set(), walker, segment,
-                                               RowRange(p, segment.request), group * 4 + warp,
-                                               floats(L::kReduce), sum, maximum, out);
+      finish_segment<NarrowPieces<N, true>, N>(
+          p, part_set(), walker, segment, RowRange(p, segment.request), group * 4 + warp,
+          floats(L::kReduce), sum, maximum, p.cache_scale / kWeightScale, out);
       // The next segment's queries, masks and sums take the place of this one's.
       ptx::barrier_sync(kBarConsumers, kConsumerThreads);
     }

@@ -231,30 +231,33 @@ struct Consumer {
         }
       }
       ptx::mbarrier_wait(shared + L::kQueryFull + query_stage * 8, (i / L::kQueryStages) & 1);
-      for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
+      int nth = 0;  // tile of the segment: turns must not depend on the tiles of others
+      for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile, ++nth) {
         const int stage = tile % kStages;
-        const bool first = key == segment.key_begin;
-        const bool own = (tile & 1) == group;
+        const bool first = nth == 0;
+        const bool own = (nth & 1) == group;
         if (own) {
           score_tile(tile, query_stage);
           weigh_tile(segment, key, stage, first, rows.last_query);
         } else {
           wait_tile(tile);
+          // As many barriers as the other warpgroup passes: racecheck compares their counts.
+          ptx::barrier_sync(kBarWarpgroup + group, 128);
         }
         ptx::barrier_sync(kBarWeightsReady, kConsumerThreads);
         accumulate_tile(stage, first, own);
         if (lane == 0) ptx::mbarrier_arrive(shared + L::kEmpty + stage * 8);
       }
       if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty + query_stage * 8);
-      note_shared_request(smem + L::kShared, smem + L::kSharedCount, segment);
+      note_shared_request(p, smem + L::kShared, smem + L::kSharedCount, segment);
       // All have read the sums of the segment before.
       ptx::barrier_sync(kBarConsumers, kConsumerThreads);
       float maximum[kBlocks][2];
       // As the warpgroup of the last tile left them.
-      load_maxima<N>(floats(L::kMaximum) + ((tile & 1) ^ 1) * N, maximum);
+      load_maxima<N>(floats(L::kMaximum) + ((nth & 1) ^ 1) * N, maximum);
       finish_segment<NarrowPieces<N, false>, N>(p, part_set(), walker, segment, rows,
                                                 group * 4 + warp, floats(L::kTotals), sum, maximum,
-                                                out);
+                                                1.f, out);
     }
     if (walker.unit_end == 0) return;
     merge_requests<NarrowPieces<N, false>>(p, part_set(), walker, group * 4 + warp, smem,

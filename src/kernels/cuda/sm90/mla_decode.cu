@@ -26,11 +26,27 @@ struct RowCut {
   bool paired;  // a piece is two blocks' work, half of the rows each
 };
 
+// Whatever decides the instance or the columns beside a row decides its bits: with a fixed cut that
+// is the head count only.
+constexpr int kFixedRows = 32;
+constexpr int kFixedUnitLog2 = 8;    // 256 keys
+constexpr int kFixedSplitsLog2 = 5;  // longer requests have larger units
+
 RowCut cut_rows(const MlaDecodeParams& p) {
   const int rows = p.q_len * p.num_heads;
   RowCut cut;
-  cut.paired = rows > mla::kWideRows && p.cache_type == MlaCacheType::kBf16;
-  const int most = cut.paired ? 2 * mla::kWideRows : mla::kWideRows;
+  if (p.fixed_cut) {
+    cut.paired = false;
+    cut.rows_per_block = std::min(p.num_heads, kFixedRows);
+    while (p.num_heads % cut.rows_per_block != 0) --cut.rows_per_block;
+    cut.row_blocks = rows / cut.rows_per_block;
+    cut.columns = cut.rows_per_block <= 8 ? 8 : cut.rows_per_block <= 16 ? 16 : 32;
+    return cut;
+  }
+  // The wide kernels for bf16 copy at most 32 boxes a tile.
+  const bool any_rows = p.cache_type == MlaCacheType::kE4m3 || p.page_size > 1;
+  cut.paired = rows > mla::kWideRows && p.cache_type == MlaCacheType::kBf16 && any_rows;
+  const int most = cut.paired ? 2 * mla::kWideRows : any_rows ? mla::kWideRows : 32;
   cut.row_blocks = (rows + most - 1) / most;
   cut.rows_per_block = (rows + cut.row_blocks - 1) / cut.row_blocks;
   for (int columns : {8, 16, 32, mla::kWideRows}) {
@@ -94,21 +110,25 @@ bool encode_rows(CUtensorMap* map, MlaCacheType type, const void* base, uint64_t
                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-struct Workspace {
-  size_t counters;  // byte offsets
-  size_t partials;
-  size_t total;
-};
+// log2 of the parts that a request can be cut into with a fixed cut. Fewer for short tables, where
+// more would not be used.
+int fixed_splits_log2(const MlaDecodeParams& p) {
+  const int64_t most_keys = static_cast<int64_t>(p.max_pages) * p.page_size;
+  int log2 = 0;
+  while (log2 < kFixedSplitsLog2 && int64_t{1} << (kFixedUnitLog2 + log2) < most_keys) ++log2;
+  return log2;
+}
 
-Workspace workspace_layout(const MlaDecodeParams& params, int blocks) {
-  const RowCut cut = cut_rows(params);
-  Workspace layout;
-  layout.counters = 0;
+// Counters lie where they lie in a call of any other shape: every call leaves them zero.
+constexpr size_t kCounterBytes = sizeof(int) * 2 * 2 * mla::kMostShares;
+
+size_t workspace_bytes(const MlaDecodeParams& p, int blocks) {
+  const RowCut cut = cut_rows(p);
   const size_t pieces = cut.columns / 8 * 16;
-  const size_t counters = static_cast<size_t>(params.batch) * cut.row_blocks * (cut.paired ? 2 : 1);
-  layout.partials = align_up(sizeof(int) * counters);
-  layout.total = layout.partials + sizeof(mla::PartialPiece) * pieces * 2 * blocks;
-  return layout;
+  const size_t slots = p.fixed_cut
+                           ? static_cast<size_t>(p.batch) * cut.row_blocks << fixed_splits_log2(p)
+                           : 2 * static_cast<size_t>(blocks);
+  return kCounterBytes + align_up(sizeof(mla::PartialPiece) * pieces * slots);
 }
 
 int floor_log2(int value) {
@@ -122,7 +142,7 @@ MlaDecodeStatus check(const MlaDecodeParams& p) {
       p.num_pages <= 0 || p.max_pages <= 0 || !(p.softmax_scale > 0.f)) {
     return MlaDecodeStatus::kBadShape;
   }
-  if (p.page_size < 16 || (p.page_size & (p.page_size - 1)) != 0) {
+  if (p.page_size < 1 || (p.page_size & (p.page_size - 1)) != 0) {
     return MlaDecodeStatus::kBadPageSize;
   }
   const int64_t pool_rows = static_cast<int64_t>(p.num_pages) * p.page_size;
@@ -147,16 +167,18 @@ MlaDecodeStatus check(const MlaDecodeParams& p) {
 }  // namespace
 
 size_t mla_decode_workspace_bytes(const MlaDecodeParams& params) {
-  return workspace_layout(params, device_facts().sm_count).total;
+  return workspace_bytes(params, device_facts().sm_count);
 }
 
 MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   if (const MlaDecodeStatus status = check(p); status != MlaDecodeStatus::kOk) return status;
   const DeviceFacts facts = device_facts();
   if (!facts.is_sm90 || encode_function() == nullptr) return MlaDecodeStatus::kNoDevice;
-  const int most = p.max_blocks > 0 ? std::min(p.max_blocks, facts.sm_count) : facts.sm_count;
-  const Workspace layout = workspace_layout(p, facts.sm_count);
-  if (p.workspace_bytes < layout.total) return MlaDecodeStatus::kSmallWorkspace;
+  const int most_blocks = std::min(facts.sm_count, mla::kMostShares);
+  const int most = p.max_blocks > 0 ? std::min(p.max_blocks, most_blocks) : most_blocks;
+  if (p.workspace_bytes < workspace_bytes(p, facts.sm_count)) {
+    return MlaDecodeStatus::kSmallWorkspace;
+  }
 
   const int rows = p.q_len * p.num_heads;
   const RowCut cut = cut_rows(p);
@@ -172,12 +194,11 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
                    cut.columns, CU_TENSOR_MAP_L2_PROMOTION_NONE) ||
       !encode_rows(&maps.pages, p.cache_type, p.cache, pool_rows, page_box,
                    CU_TENSOR_MAP_L2_PROMOTION_L2_128B) ||
-      !encode_rows(&maps.small, p.cache_type, p.cache, pool_rows, mla::kSmallBox,
-                   CU_TENSOR_MAP_L2_PROMOTION_L2_128B)) {
+      !encode_rows(&maps.small, p.cache_type, p.cache, pool_rows,
+                   std::min(p.page_size, mla::kSmallBox), CU_TENSOR_MAP_L2_PROMOTION_L2_128B)) {
     return MlaDecodeStatus::kBadShape;
   }
 
-  auto* workspace = static_cast<uint8_t*>(p.workspace);
   mla::KernelParams k{};
   k.block_table = p.block_table;
   k.slots = p.slots;
@@ -185,8 +206,9 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.query = static_cast<const __nv_bfloat16*>(p.query);
   k.output = static_cast<__nv_bfloat16*>(p.output);
   k.lse = p.lse;
-  k.counters = reinterpret_cast<int*>(workspace + layout.counters);
-  k.partials = reinterpret_cast<mla::PartialPiece*>(workspace + layout.partials);
+  k.counters = static_cast<int*>(p.workspace);
+  k.partials =
+      reinterpret_cast<mla::PartialPiece*>(static_cast<uint8_t*>(p.workspace) + kCounterBytes);
   k.kv_end_add = p.kv_end_add;
   k.batch = p.batch;
   k.q_len = p.q_len;
@@ -197,7 +219,9 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.page_log2 = floor_log2(p.page_size);
   k.max_pages = p.max_pages;
   k.pool_rows = pool_rows;
-  k.unit_log2 = floor_log2(p.unit_tokens > 0 ? p.unit_tokens : mla::kTile);
+  k.unit_log2 =
+      p.fixed_cut ? kFixedUnitLog2 : floor_log2(p.unit_tokens > 0 ? p.unit_tokens : mla::kTile);
+  k.fixed_splits_log2 = p.fixed_cut ? fixed_splits_log2(p) : -1;
   k.scale_log2 = p.softmax_scale * p.cache_scale * 1.4426950408889634f;
   k.cache_scale = p.cache_scale;
   const mla::LaunchPlace place = {stream, blocks, p.launch};

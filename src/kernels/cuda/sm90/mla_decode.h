@@ -17,7 +17,7 @@ inline constexpr int kMlaKeyDim = kMlaLatentDim + kMlaRopeDim;
 enum class MlaDecodeStatus {
   kOk,
   kBadShape,        // a count is not positive, heads > 128 or q_len > 64
-  kBadPageSize,     // page_size is not a power of two of at least 16
+  kBadPageSize,     // page_size is not a power of two
   kBadScale,        // cache_scale is not positive, or not 1 with a bf16 cache
   kBadAlignment,    // query or cache pointer is not 16-byte aligned, or a pointer is missing
   kSmallWorkspace,  // workspace_bytes < mla_decode_workspace_bytes(params)
@@ -43,7 +43,7 @@ struct MlaDecodeParams {
   int batch = 0;
   int q_len = 1;       // query tokens a request (draft verification uses more than one)
   int num_heads = 0;   // query heads on this device
-  int page_size = 64;  // tokens a page: 16, 32, 64 or a larger power of two
+  int page_size = 64;  // tokens a page, a power of two; the smaller below 16 the slower
   int num_pages = 0;   // pages in the pool
   int max_pages = 0;   // row length of block_table
 
@@ -65,10 +65,15 @@ struct MlaDecodeParams {
   void* output = nullptr;  // bf16 [batch, q_len, num_heads, 512]
   float* lse = nullptr;    // optional [batch, q_len, num_heads], natural logarithm
 
-  // Scratch. Must be zero before the first call; every call leaves its counters zero again.
-  // One workspace serves one stream at a time.
+  // Scratch. Must be zero before the first call; calls of any shapes may follow each other. One
+  // workspace serves one stream at a time.
   void* workspace = nullptr;
   size_t workspace_bytes = 0;
+
+  // Where keys are cut, and the order in which parts add up, follow from the keys that a row sees
+  // alone: its bits depend on nothing but the row and those keys, not on batch, q_len or pages.
+  // Costs time: the rows of each query token read the cache for themselves. Ignores unit_tokens.
+  bool fixed_cut = false;
 
   // Tuning; 0 is the default.
   int unit_tokens = 0;  // granularity of the cut over SMs: 16, 32, 64, 128 ... (a power of two)

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "kernels/cuda/sm90/mla_launch.h"
+#include "kernels/cuda/sm90/mla_merge.cuh"
 
 namespace foresail::cuda::mla {
 
@@ -40,6 +41,18 @@ MlaDecodeStatus launch(const LaunchPlace& place, const Arguments&... arguments) 
   return cudaLaunchKernelEx(&config, kKernel, arguments...) == cudaSuccess
              ? MlaDecodeStatus::kOk
              : MlaDecodeStatus::kLaunchFailed;
+}
+
+// After `status` of the launch of the parts: merges them if the cut is fixed.
+template <typename Pieces>
+MlaDecodeStatus merge_fixed(MlaDecodeStatus status, const LaunchPlace& place,
+                            const KernelParams& params) {
+  if (status != MlaDecodeStatus::kOk || params.fixed_splits_log2 <= 0) return status;
+  const int64_t warps = static_cast<int64_t>(params.batch) * params.row_blocks * Pieces::kCount;
+  mla_fixed_merge_kernel<Pieces>
+      <<<static_cast<unsigned>((warps + 7) / 8), 256, 0, place.stream>>>(params);
+  return cudaPeekAtLastError() == cudaSuccess ? MlaDecodeStatus::kOk
+                                              : MlaDecodeStatus::kLaunchFailed;
 }
 
 }  // namespace foresail::cuda::mla

@@ -18,8 +18,10 @@ inline constexpr int kChunkBytes = kTile * 128;
 inline constexpr int kStageBytes = kChunks * kChunkBytes;
 inline constexpr int kConsumerThreads = 256;
 inline constexpr int kThreads = 384;
-inline constexpr int kWideRows = 64;  // of the wide kernel, a block
-inline constexpr int kSmallBox = 16;  // rows of the small tensor box
+inline constexpr int kWideRows = 64;      // of the wide kernels, a block
+inline constexpr int kWideThreads = 512;  // copying, scoring, and two value warpgroups
+inline constexpr int kMostShares = 256;   // of the schedule: no device has as many SMs
+inline constexpr int kSmallBox = 16;      // rows of the small tensor box, at most
 inline constexpr float kNegativeInfinity = -__builtin_huge_valf();
 
 // Named barriers. 0 is __syncthreads.
@@ -46,8 +48,8 @@ struct KernelParams {
   const __nv_bfloat16* query;
   __nv_bfloat16* output;
   float* lse;
-  int* counters;           // [batch * row_blocks] arrivals at a shared request, zero between calls
-  PartialPiece* partials;  // [2 * blocks, pieces]
+  int* counters;           // [kMostShares * 2 * 2] arrivals at shared requests, zero between calls
+  PartialPiece* partials;  // [2 * blocks, pieces], or [requests << fixed_splits_log2, pieces]
   int kv_end_add;
   int batch;
   int q_len;
@@ -55,12 +57,13 @@ struct KernelParams {
   int rows;            // q_len * num_heads
   int row_blocks;      // pieces the rows are cut into, each a request of its own to the schedule
   int rows_per_block;  // <= N
-  int page_log2;       // log2 of page_size
+  int page_log2;
   int max_pages;
-  int pool_rows;      // num_pages * page_size: first row past the pool
-  int unit_log2;      // keys a unit of the schedule
-  float scale_log2;   // softmax scale * log2(e), times cache_scale
-  float cache_scale;  // value of a code 1; 1 for a bf16 cache
+  int pool_rows;          // num_pages * page_size: first row past the pool
+  int unit_log2;          // keys a unit of the schedule; the fewest where the cut is fixed
+  int fixed_splits_log2;  // -1: keys are cut evenly over the blocks; else most parts of a request
+  float scale_log2;       // softmax scale * log2(e), times cache_scale
+  float cache_scale;      // value of a code 1; 1 for a bf16 cache
 };
 
 template <int N>
@@ -101,26 +104,41 @@ struct Layout {
 // (the copy engine fills zeros), and lands chunk by chunk.
 template <int N>
 struct CodeLayout {
-  static constexpr int kProducerRegisters = N <= 32 ? 56 : 40;
-  static constexpr int kConsumerRegisters = N <= 32 ? 224 : 232;
+  static constexpr int kProducerRegisters = 56;
+  static constexpr int kConsumerRegisters = 224;
   static_assert(128 * kProducerRegisters + 256 * kConsumerRegisters == 384 * 168);
-  static constexpr int kStages = N <= 16 ? 5 : N <= 32 ? 4 : 3;
+  static constexpr int kStages = N <= 16 ? 5 : 4;
   static constexpr int kParts = 5;
-  static constexpr int kEarlyPages = N <= 32 ? 4 : 1;  // limited by registers
+  static constexpr int kEarlyPages = 4;
   static constexpr int kTileChunks = 5;
   static constexpr int kChunkColumns = 128;
   static constexpr int kStageBytes = kTileChunks * kChunkBytes;
-  static constexpr int kQuery = kStages * kStageBytes;         // [N, 576] float16, chunks of 64
-  static constexpr int kWeights = kQuery + kChunks * N * 128;  // P^T of two tiles, float16
-  static constexpr int kReduce = kWeights + 2 * N * 128;       // [8 warps][N] float
-  static constexpr int kMaximum = kReduce + 8 * N * 4;         // [step parity][N] float
-  static constexpr int kHidden = kMaximum + 2 * N * 4;         // [N] int
-  static constexpr int kFull = kHidden + N * 4;                // [kStages][kParts]
+  static constexpr int kTerms =
+      2 * N;  // columns of a product: rows' first terms, then their second
+  static constexpr int kQuery = kStages * kStageBytes;  // [kTerms, 576] e4m3, chunks of 128
+  static constexpr int kWeights = kQuery + kTileChunks * kTerms * 128;  // P^T of 128 keys, e4m3
+  static constexpr int kReduce = kWeights + kTerms * 128;               // [8 warps][N] float
+  static constexpr int kMaximum = kReduce + 8 * N * 4;                  // [step parity][N] float
+  static constexpr int kHidden = kMaximum + 2 * N * 4;                  // [N] int
+  static constexpr int kRowScale = kHidden + N * 4;  // [N] float, base-2 score of a product of 1
+  static constexpr int kFull = kRowScale + N * 4;    // [kStages][kParts]
   static constexpr int kEmpty = kFull + kStages * kParts * 8;
   static constexpr int kShared = (kEmpty + kStages * 8 + 15) / 16 * 16;  // SharedRequest [2]
   static constexpr int kSharedCount = kShared + 2 * 16;
   static constexpr int kTotal = kSharedCount + 16;
   static_assert(kTotal <= 227 * 1024);
+};
+
+// A segment as the score warpgroup of a wide kernel tells the value warpgroups of it: they have no
+// registers to spare for a walk of their own.
+struct WideTask {
+  int tiles;  // -1: no segment any more
+  int request;
+  int first_unit;
+  int units;
+  int total;   // of the walker
+  int blocks;  // the same
+  bool whole;
 };
 
 }  // namespace foresail::cuda::mla

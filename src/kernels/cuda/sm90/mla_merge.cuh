@@ -19,6 +19,20 @@ __device__ __forceinline__ float weight(float value, float maximum) {
   return maximum == kNegativeInfinity ? 0.f : ptx::exp2_approx(value - maximum);
 }
 
+// The reference that a row's weights are relative to, once a score of `raised` has come (base 2).
+// Weights may be up to 256 (float16 holds 65504): so accumulators are rarely rescaled.
+__device__ __forceinline__ float lazy_maximum(float old, float raised) {
+  return raised > old + 8.f ? raised : old;
+}
+
+__device__ __forceinline__ void load_pairs(const PartialPiece* from, uint32_t (&pairs)[4]) {
+  const uint4 loaded = __ldcg(reinterpret_cast<const uint4*>(from->pairs) + (threadIdx.x & 31));
+  pairs[0] = loaded.x;
+  pairs[1] = loaded.y;
+  pairs[2] = loaded.z;
+  pairs[3] = loaded.w;
+}
+
 // What one lane holds of one part: pairs of float16 values of one row.
 template <int kPairs>
 struct LanePart {
@@ -40,7 +54,7 @@ struct LaneValues {
   }
 };
 
-// Merges `count` parts, kAtOnce of them in flight. load(i, part) reads part i.
+// Merges `count` parts in their order, kAtOnce of them in flight. load(i, part) reads part i.
 template <int kPairs, int kAtOnce, typename Load>
 __device__ __forceinline__ LaneValues<kPairs> merge_parts(int count, const Load& load) {
   LaneValues<kPairs> merged;
@@ -89,11 +103,16 @@ __device__ __forceinline__ LaneValues<kPairs> merge_parts(int count, const Load&
 struct PartSet {
   int block;            // this block's share of the schedule
   PartialPiece* parts;  // [2 * shares, pieces]
-  int* counters;        // [requests]
+  int* counters;        // [2 * shares] arrivals at a request, where its first part lies
 
   template <typename Pieces>
   __device__ __forceinline__ PartialPiece* piece(int slot, int piece) const {
     return parts + static_cast<int64_t>(slot) * Pieces::kCount + piece;
+  }
+  // Of a request that begins at `first_unit`.
+  __device__ __forceinline__ int* counter(int first_unit, int total, int blocks) const {
+    const int first_block = block_of_unit(first_unit, total, blocks);
+    return counters + partial_slot(first_block, first_unit, total, blocks);
   }
 };
 
@@ -175,7 +194,7 @@ __device__ __forceinline__ void merge_request(const KernelParams& p, const PartS
   const int count = group.block_count;
   const MergeTask task = {rows, group.first_block, count, set.block - group.first_block,
                           partial_slot(group.first_block, request.first_unit, total, blocks)};
-  int* counter = set.counters + request.request;
+  int* counter = set.counters + task.first_slot;
   const bool waiter = warp == 0 && (threadIdx.x & 31) == 0;
   int passed = 0;
   if (waiter) {
@@ -195,6 +214,24 @@ __device__ __forceinline__ void merge_request(const KernelParams& p, const PartS
     merge_items<Pieces, 4, kAtOnce>(p, set, task, warp, static_cast<LanePart<4>*>(scratch));
   }
   if (waiter && passed == 2 * count - 1) *counter = 0;  // the last one leaves zero behind
+}
+
+// The second launch of a fixed cut, a warp a piece: merges the parts of every request in their
+// order.
+template <typename Pieces>
+__global__ void __launch_bounds__(256)
+    mla_fixed_merge_kernel(const __grid_constant__ KernelParams p) {
+  const int item = blockIdx.x * 8 + threadIdx.x / 32;
+  const int request = item / Pieces::kCount, piece = item % Pieces::kCount;
+  if (request >= p.batch * p.row_blocks) return;
+  const int count = units_of(p, request);
+  if (count == 1) return;
+  const PartialPiece* first =
+      p.partials + (static_cast<int64_t>(request) << p.fixed_splits_log2) * Pieces::kCount + piece;
+  const LaneValues<4> merged = merge_parts<4, 8>(count, [&](int i, LanePart<4>* loaded) {
+    Pieces::template load<4>(first + i * Pieces::kCount, 0, loaded);
+  });
+  write_piece<Pieces, 4>(p, RowRange(p, request), piece, 0, merged);
 }
 
 }  // namespace foresail::cuda::mla

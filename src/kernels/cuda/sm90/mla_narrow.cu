@@ -6,17 +6,15 @@ namespace foresail::cuda::mla {
 
 MlaDecodeStatus launch_narrow(int columns, const LaunchPlace& place, const CUtensorMap& query_map,
                               const CacheMaps& maps, const KernelParams& params) {
-  switch (columns) {
-    case 8:
-      return launch<mla_decode_kernel<8>, kThreads, Layout<8>::kTotal>(place, query_map, maps.pages,
-                                                                       maps.small, params);
-    case 16:
-      return launch<mla_decode_kernel<16>, kThreads, Layout<16>::kTotal>(
-          place, query_map, maps.pages, maps.small, params);
-    default:
-      return launch<mla_decode_kernel<32>, kThreads, Layout<32>::kTotal>(
-          place, query_map, maps.pages, maps.small, params);
-  }
+  const auto run = [&]<int N>() {
+    return merge_fixed<NarrowPieces<N, false>>(
+        launch<mla_decode_kernel<N>, kThreads, Layout<N>::kTotal>(place, query_map, maps.pages,
+                                                                  maps.small, params),
+        place, params);
+  };
+  if (columns == 8) return run.template operator()<8>();
+  if (columns == 16) return run.template operator()<16>();
+  return run.template operator()<32>();
 }
 
 }  // namespace foresail::cuda::mla

@@ -22,9 +22,12 @@ __device__ __forceinline__ void combine_lanes(float (&values)[kCount], Combine c
 // Pieces of these kernels. Piece ((row block * 2 + half) * 8 + warp): a warp's fragments of blocks
 // 2 * half and 2 * half + 1 of the four of 64 latent dims. kInterleaved: rows r and r + 8 of a
 // product are neighbouring dims, not 8 apart.
+// kSplits: a merge of many parts can deal quarters of a piece out to different warps; pairs lie [4]
+// [32 lanes] for that, otherwise [32 lanes][4].
 template <int N, bool kInterleavedDims>
 struct NarrowPieces {
   static constexpr bool kInterleaved = kInterleavedDims;
+  static constexpr bool kSplits = N < 64;
   static constexpr int kCount = N / 8 * 16;
   static constexpr int kLaneDims = kInterleaved ? 4 : 2;
   static __device__ __forceinline__ int first_row(int piece) { return piece / 16 * 8; }
@@ -34,17 +37,29 @@ struct NarrowPieces {
   static __device__ __forceinline__ int pair_dim(int i) {
     return i / 2 * 64 + i % 2 * (kInterleaved ? 2 : 8);
   }
-  // Pairs lie [4][32 lanes]: a merge of many parts can deal out the four to different warps.
-  static constexpr bool kSplits = true;
   template <int kPairs>
   static __device__ __forceinline__ void load(const PartialPiece* from, int first_pair,
                                               LanePart<kPairs>* part) {
     const int lane = threadIdx.x & 31;
+    if constexpr (kSplits) {
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      part->pairs[i] = __ldcg(&from->pairs[(first_pair + i) * 32 + lane]);
+      for (int i = 0; i < kPairs; ++i) {
+        part->pairs[i] = __ldcg(&from->pairs[(first_pair + i) * 32 + lane]);
+      }
+    } else {
+      load_pairs(from, part->pairs);
     }
     part->log_sum = __ldcg(&from->log_sum[lane / 4]);
+  }
+  static __device__ __forceinline__ void store(PartialPiece* to, const uint32_t (&pairs)[4]) {
+    const int lane = threadIdx.x & 31;
+    if constexpr (kSplits) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) __stcg(&to->pairs[i * 32 + lane], pairs[i]);
+    } else {
+      __stcg(reinterpret_cast<uint4*>(to->pairs) + lane,
+             uint4{pairs[0], pairs[1], pairs[2], pairs[3]});
+    }
   }
 };
 
@@ -58,24 +73,83 @@ __device__ __forceinline__ void load_maxima(const float* from, float (&maximum)[
   }
 }
 
-__device__ __forceinline__ void note_shared_request(uint8_t* list, uint8_t* count,
-                                                    const Segment& segment) {
+__device__ __forceinline__ void note_shared_request(const KernelParams& p, uint8_t* list,
+                                                    uint8_t* count, const Segment& segment) {
   if (segment.whole || threadIdx.x != 0) return;
+  if (p.fixed_splits_log2 >= 0) return;  // another launch merges
   int* noted = reinterpret_cast<int*>(count);
   reinterpret_cast<SharedRequest*>(list)[*noted] = {segment.request, segment.first_unit,
                                                     segment.units};
   ++*noted;
 }
 
+// What a thread needs of the rows that its accumulators are of: of two neighbours each.
+struct RowTotals {
+  float inverse[2];  // what an accumulator is to be multiplied by
+  float log_sum[2];  // base-2 logarithm of the sum of weights
+};
+
+// The output of a segment, or this block's part of it. slot: where the part lies; totals(b): of
+// rows b * 8 + 2 * (lane % 4) and the next.
+template <typename Pieces, int N, typename Totals>
+__device__ __forceinline__ void write_segment(const KernelParams& p, const PartSet& set, int slot,
+                                              bool whole, const RowRange& rows, int warp,
+                                              const Totals& totals, float (&out)[4][N / 2]) {
+  const int lane = threadIdx.x & 31;
+  PartialPiece* to = set.template piece<Pieces>(slot, warp);
+#pragma unroll
+  for (int b = 0; b < N / 8; ++b) {
+    const RowTotals total = totals(b);
+    const int row = b * 8 + lane / 4;
+    __nv_bfloat16* output = p.output + static_cast<int64_t>(rows.first + row) * kLatent +
+                            Pieces::first_dim(warp) + Pieces::kLaneDims * (lane % 4);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      uint32_t pairs[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* o = &out[half * 2 + i / 2][b * 4 + i % 2 * 2];
+        const float x = o[0] * total.inverse[0], y = o[1] * total.inverse[1];
+        pairs[i] = ptx::transpose_matrix(whole ? ptx::pack_bf16(x, y) : ptx::pack_half(x, y));
+      }
+      if constexpr (Pieces::kInterleaved) {  // even dims and odd dims to neighbours
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+          const uint32_t even = pairs[i], odd = pairs[i + 1];
+          pairs[i] = __byte_perm(even, odd, 0x5410);
+          pairs[i + 1] = __byte_perm(even, odd, 0x7632);
+        }
+      }
+      if (!whole) {
+        PartialPiece* piece = &to[(b * 2 + half) * 8];
+        Pieces::store(piece, pairs);
+        if (lane < 4) {  // lanes 0-3 know the sums of two rows each
+          __stcg(reinterpret_cast<float2*>(piece->log_sum) + lane,
+                 float2{total.log_sum[0], total.log_sum[1]});
+        }
+      } else if (row < rows.count) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          *reinterpret_cast<uint32_t*>(output + half * 128 + Pieces::pair_dim(i)) = pairs[i];
+        }
+      }
+    }
+    if (whole && p.lse != nullptr && warp == 0 && lane < 4) {
+      write_lse(p, rows, b * 8 + 2 * lane, total.log_sum[0]);
+      write_lse(p, rows, b * 8 + 2 * lane + 1, total.log_sum[1]);
+    }
+  }
+}
+
 // Row sums over lanes and warps, then the output, or this block's part of it. sum: of this thread's
-// keys; maximum: base-2, of all. reduce: [8 warps][N] in shared memory, free for all since the
-// last barrier.
+// keys; maximum: base-2, of all; value_scale: value of an accumulator of 1. reduce: [8 warps][N] in
+// shared memory, free for all since the last barrier.
 template <typename Pieces, int N>
 __device__ __forceinline__ void finish_segment(const KernelParams& p, const PartSet& set,
                                                const Walker& walker, const Segment& segment,
                                                const RowRange& rows, int warp, float* reduce,
                                                const float (&sum)[N / 8][2],
-                                               const float (&maximum)[N / 8][2],
+                                               const float (&maximum)[N / 8][2], float value_scale,
                                                float (&out)[4][N / 2]) {
   constexpr int kBlocks = N / 8;
   const int lane = threadIdx.x & 31;
@@ -92,72 +166,33 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, const Part
   }
   ptx::barrier_sync(kBarConsumers, kConsumerThreads);
   // All sums before the first store: it would hold up the reads of the later ones.
-  float inverse[kBlocks][2], log_sum[kBlocks][2];
+  RowTotals totals_of[kBlocks];
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
     const int column = b * 8 + 2 * (lane % 4);
-    float2 total{0.f, 0.f};
+    float total[2] = {0.f, 0.f};
 #pragma unroll
     for (int w = 0; w < 8; ++w) {
       const float2 part = *reinterpret_cast<const float2*>(reduce + w * N + column);
-      total = {total.x + part.x, total.y + part.y};
+      total[0] += part.x;
+      total[1] += part.y;
     }
-    const bool none_x = !(total.x > 0.f), none_y = !(total.y > 0.f);
-    inverse[b][0] = none_x ? 0.f : __fdividef(p.cache_scale, total.x);
-    inverse[b][1] = none_y ? 0.f : __fdividef(p.cache_scale, total.y);
-    log_sum[b][0] = none_x ? kNegativeInfinity : maximum[b][0] + __log2f(total.x);
-    log_sum[b][1] = none_y ? kNegativeInfinity : maximum[b][1] + __log2f(total.y);
-  }
-  const int slot = partial_slot(set.block, segment.first_unit, walker.total, walker.blocks);
-  PartialPiece* to = set.template piece<Pieces>(slot, warp);
 #pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-    const int row = b * 8 + lane / 4;
-    __nv_bfloat16* output = p.output + static_cast<int64_t>(rows.first + row) * kLatent +
-                            Pieces::first_dim(warp) + Pieces::kLaneDims * (lane % 4);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      uint32_t pairs[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* o = &out[half * 2 + i / 2][b * 4 + i % 2 * 2];
-        const float x = o[0] * inverse[b][0], y = o[1] * inverse[b][1];
-        pairs[i] =
-            ptx::transpose_matrix(segment.whole ? ptx::pack_bf16(x, y) : ptx::pack_half(x, y));
-      }
-      if constexpr (Pieces::kInterleaved) {  // even dims and odd dims to neighbours
-#pragma unroll
-        for (int i = 0; i < 4; i += 2) {
-          const uint32_t even = pairs[i], odd = pairs[i + 1];
-          pairs[i] = __byte_perm(even, odd, 0x5410);
-          pairs[i + 1] = __byte_perm(even, odd, 0x7632);
-        }
-      }
-      if (!segment.whole) {
-        PartialPiece* piece = &to[(b * 2 + half) * 8];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) __stcg(&piece->pairs[i * 32 + lane], pairs[i]);
-        // Lanes 0-3 know the sums of two rows each.
-        if (lane < 4) {
-          __stcg(reinterpret_cast<float2*>(piece->log_sum) + lane,
-                 float2{log_sum[b][0], log_sum[b][1]});
-        }
-      } else if (row < rows.count) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          *reinterpret_cast<uint32_t*>(output + half * 128 + Pieces::pair_dim(i)) = pairs[i];
-        }
-      }
-    }
-    if (segment.whole && p.lse != nullptr && warp == 0 && lane < 4) {
-      write_lse(p, rows, b * 8 + 2 * lane, log_sum[b][0]);
-      write_lse(p, rows, b * 8 + 2 * lane + 1, log_sum[b][1]);
+    for (int c = 0; c < 2; ++c) {
+      const bool none = !(total[c] > 0.f);
+      totals_of[b].inverse[c] = none ? 0.f : __fdividef(value_scale, total[c]);
+      totals_of[b].log_sum[c] = none ? kNegativeInfinity : maximum[b][c] + __log2f(total[c]);
     }
   }
-  if (segment.whole) return;
+  write_segment<Pieces, N>(
+      p, set, slot_of(p, walker, segment, set.block), segment.whole, rows, warp,
+      [&](int b) { return totals_of[b]; }, out);
+  if (segment.whole || p.fixed_splits_log2 >= 0) return;
   ptx::barrier_sync(kBarConsumers, kConsumerThreads);
   // Releases the stores of all consumer threads: the barrier ordered them before this.
-  if (threadIdx.x == 0) ptx::add_release(set.counters + segment.request, 1);
+  if (threadIdx.x == 0) {
+    ptx::add_release(set.counter(segment.first_unit, walker.total, walker.blocks), 1);
+  }
 }
 
 // Merges the shared requests that this block noted. All tiles are consumed: their memory is free.

@@ -70,9 +70,23 @@ struct EarlyPages {
   }
 };
 
+// Keys a box of a tile that moves in full boxes (big), or of a tail.
+__device__ __forceinline__ int box_keys(const KernelParams& p, int big_box, bool big) {
+  return big ? big_box : min(kSmallBox, 1 << p.page_log2);
+}
+
+// Lane i finds the pool row of box first + i of a tile of `count` keys from `key` on.
+template <typename Early>
+__device__ __forceinline__ int find_boxes(const KernelParams& p, const Early& early,
+                                          const int32_t* table, int key, int count, int box,
+                                          int first) {
+  const int at = (first + static_cast<int>(threadIdx.x & 31)) * box;
+  return early.pool_row(p, table, key + at, at < count);
+}
+
 // One warp streams the key tiles of all segments. A full tile inside the pages moves as boxes of
-// min(page, 64) rows; a tail moves as boxes of 16 rows, of which those past the end are aimed past
-// the pool so that the copy engine fills zeros without reading memory.
+// min(page, 64) rows; a tail moves as boxes of min(page, 16) rows, of which those past the end are
+// aimed past the pool so that the copy engine fills zeros without reading memory.
 template <typename L>
 __device__ __forceinline__ void produce_keys(const KernelParams& p, const CUtensorMap* page_map,
                                              const CUtensorMap* small_map, uint32_t shared) {
@@ -89,23 +103,23 @@ __device__ __forceinline__ void produce_keys(const KernelParams& p, const CUtens
       const int stage = tile % L::kStages;
       const int count = min(kTile, segment.key_end - key);
       const bool big = count == kTile && key % big_box == 0;
-      const int box = big ? big_box : kSmallBox;
-      const int boxes = kTile / box;  // 1, 2 or 4
-      // Lane b finds the pool row of box b.
-      const int row =
-          early.pool_row(p, table, key + lane * box, lane < boxes && lane * box < count);
-      ptx::mbarrier_wait(shared + L::kEmpty + stage * 8, ((tile / L::kStages) & 1) ^ 1);
+      const int box = box_keys(p, big_box, big);
+      const int boxes = kTile / box;
       const uint32_t full = shared + L::kFull + stage * L::kParts * 8;
-      if (lane < L::kParts) {
-        ptx::mbarrier_arrive_expect(full + lane * 8, L::kStageBytes / L::kParts);
-      }
-      __syncwarp();
-      for (int b = 0; b < boxes; ++b) {
-        const int box_row = __shfl_sync(~0u, row, b);
-        if (lane < L::kTileChunks) {
-          ptx::tma_load_2d(shared + stage * L::kStageBytes + lane * kChunkBytes + b * box * 128,
-                           big ? page_map : small_map, lane * L::kChunkColumns, box_row,
-                           full + (lane / (L::kTileChunks / L::kParts)) * 8, policy);
+      for (int first = 0; first < boxes; first += 32) {
+        const int row = find_boxes(p, early, table, key, count, box, first);
+        ptx::mbarrier_wait(shared + L::kEmpty + stage * 8, ((tile / L::kStages) & 1) ^ 1);
+        if (first == 0 && lane < L::kParts) {
+          ptx::mbarrier_arrive_expect(full + lane * 8, L::kStageBytes / L::kParts);
+        }
+        __syncwarp();
+        for (int b = first; b < min(boxes, first + 32); ++b) {
+          const int box_row = __shfl_sync(~0u, row, b & 31);
+          if (lane < L::kTileChunks) {
+            ptx::tma_load_2d(shared + stage * L::kStageBytes + lane * kChunkBytes + b * box * 128,
+                             big ? page_map : small_map, lane * L::kChunkColumns, box_row,
+                             full + (lane / (L::kTileChunks / L::kParts)) * 8, policy);
+          }
         }
       }
     }

@@ -32,6 +32,16 @@ __device__ __forceinline__ int key_len_of(const KernelParams& p, int request) {
   return visible_keys(__ldg(p.kv_end + real), p.kv_end_add - hidden);
 }
 
+__device__ __forceinline__ int unit_log2_of(const KernelParams& p, int key_len) {
+  if (p.fixed_splits_log2 < 0) return p.unit_log2;
+  return fixed_unit_log2(key_len, p.unit_log2, p.fixed_splits_log2);
+}
+
+__device__ __forceinline__ int units_of(const KernelParams& p, int request) {
+  const int key_len = key_len_of(p, request);
+  return unit_count(key_len, unit_log2_of(p, key_len));
+}
+
 // Where the rows of a (virtual) request lie.
 struct RowRange {
   int first;       // row of output and lse, [batch * rows]
@@ -63,7 +73,6 @@ struct RowRange {
 
 // Walks the segments of this block's share; every warp keeps its own copy in registers.
 struct Walker {
-  int unit_log2;
   int total;
   int blocks;
   int unit;
@@ -75,11 +84,10 @@ struct Walker {
   __device__ __forceinline__ Walker(const KernelParams& p, int block, int most) {
     const int lane = threadIdx.x & 31;
     const int requests = p.batch * p.row_blocks;
-    unit_log2 = p.unit_log2;
     request = 0;
     first_unit = 0;
     if (requests <= 32) {
-      const int own = lane < requests ? unit_count(key_len_of(p, lane), unit_log2) : 0;
+      const int own = lane < requests ? units_of(p, lane) : 0;
       if (requests == 1) {
         total = __shfl_sync(~0u, own, 0);
         take_share(block, most);
@@ -92,14 +100,14 @@ struct Walker {
       return;
     }
     total = 0;
-    for (int i = lane; i < requests; i += 32) total += unit_count(key_len_of(p, i), unit_log2);
+    for (int i = lane; i < requests; i += 32) total += units_of(p, i);
     total = __reduce_add_sync(~0u, total);
     take_share(block, most);
     // Prefix sums over 32 requests at a time until one of them holds this block's first unit.
     int before = 0;
     for (int base = 0; base < requests; base += 32) {
       const int i = base + lane;
-      const int own = i < requests ? unit_count(key_len_of(p, i), unit_log2) : 0;
+      const int own = i < requests ? units_of(p, i) : 0;
       const int inclusive = prefix_sum(own);
       if (find_first(base, before, own, inclusive)) return;
       before += __shfl_sync(~0u, inclusive, 31);
@@ -138,9 +146,10 @@ struct Walker {
     segment->request = request;
     segment->first_unit = first_unit;
     segment->key_len = key_len_of(p, request);
+    const int unit_log2 = unit_log2_of(p, segment->key_len);
     segment->units = unit_count(segment->key_len, unit_log2);
     const int request_end = first_unit + segment->units;
-    const int end = min(request_end, unit_end);
+    const int end = p.fixed_splits_log2 < 0 ? min(request_end, unit_end) : unit + 1;
     segment->key_begin = (unit - first_unit) << unit_log2;
     segment->key_end = min(segment->key_len, (end - first_unit) << unit_log2);
     segment->whole = unit == first_unit && end == request_end;
@@ -152,5 +161,15 @@ struct Walker {
     return true;
   }
 };
+
+// Where the partial result of a segment of share `block` lies.
+__device__ __forceinline__ int slot_of(const KernelParams& p, const Walker& walker,
+                                       const Segment& segment, int block) {
+  if (p.fixed_splits_log2 < 0) {
+    return partial_slot(block, segment.first_unit, walker.total, walker.blocks);
+  }
+  return (segment.request << p.fixed_splits_log2) +
+         (segment.key_begin >> unit_log2_of(p, segment.key_len));
+}
 
 }  // namespace foresail::cuda::mla

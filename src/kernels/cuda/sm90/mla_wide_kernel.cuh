@@ -15,8 +15,6 @@
 
 namespace foresail::cuda::mla {
 
-inline constexpr int kWideThreads = 512;  // copying, scoring, and two value warpgroups
-
 // A tile lands, and is freed, in three parts: rotated dims, latent dims 0-255, latent dims 256-511.
 struct WideLayout {
   static constexpr int kCopyRegisters = 56;
@@ -46,18 +44,6 @@ struct WideLayout {
   static constexpr int kQueryStages = 1;
 };
 
-// A segment as the score warpgroup tells the value warpgroups of it: they have no registers to
-// spare for a walk of their own.
-struct WideTask {
-  int tiles;  // -1: no segment any more
-  int request;
-  int first_unit;
-  int units;
-  int total;   // of the walker
-  int blocks;  // the same
-  bool whole;
-};
-
 // Piece ((step * 2 + row half) * 4 + warp), step of 32 along the latent dims: 8 of a warp's 16
 // rows.
 struct WidePieces {
@@ -74,13 +60,8 @@ struct WidePieces {
   static __device__ __forceinline__ void load(const PartialPiece* from, int,
                                               LanePart<kPairs>* part) {
     static_assert(kPairs == 4);
-    const int lane = threadIdx.x & 31;
-    const uint4 pairs = __ldcg(reinterpret_cast<const uint4*>(from->pairs) + lane);
-    part->pairs[0] = pairs.x;
-    part->pairs[1] = pairs.y;
-    part->pairs[2] = pairs.z;
-    part->pairs[3] = pairs.w;
-    part->log_sum = __ldcg(&from->log_sum[lane / 4]);
+    load_pairs(from, part->pairs);
+    part->log_sum = __ldcg(&from->log_sum[(threadIdx.x & 31) / 4]);
   }
 };
 
@@ -113,7 +94,7 @@ struct WideShare {
   static __device__ __forceinline__ PartSet part_set(const KernelParams& p) {
     return {static_cast<int>(blockIdx.x) / kBlocks,
             p.partials + static_cast<int64_t>(rank()) * gridDim.x * WidePieces::kCount,
-            p.counters + rank() * p.batch * p.row_blocks};
+            p.counters + rank() * gridDim.x};
   }
   // Called by one thread: this warp is done with half `half` of the keys of a part. The block that
   // copies that half (into both of a pair) waits for it.
@@ -146,11 +127,9 @@ __device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
       const int stage = tile % kStages;
       const int count = min(kTile, segment.key_end - key);
       const bool big = count == kTile && key % big_box == 0;
-      const int box = big ? big_box : kSmallBox;
-      const int boxes = kTile / box;  // 2 or 4
-      // Lane b finds the pool row of box b.
-      const int row =
-          early.pool_row(p, table, key + lane * box, lane < boxes && lane * box < count);
+      const int box = box_keys(p, big_box, big);
+      const int boxes = kTile / box;  // at most a lane each: pages of one token have other kernels
+      const int row = find_boxes(p, early, table, key, count, box, 0);
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         const int first = part == 0 ? kLatentChunks : (part - 1) * 4;  // chunk
@@ -247,7 +226,7 @@ struct WideScorer {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float old = first ? kNegativeInfinity : maximum[r];
-      maximum[r] = fmaxf(old, raised[r] * p.scale_log2);
+      maximum[r] = lazy_maximum(old, raised[r] * p.scale_log2);
       factor[r] = weight(old, maximum[r]);
       offset[r] = maximum[r] == kNegativeInfinity ? 0.f : maximum[r];
     }
@@ -330,8 +309,7 @@ struct WideScorer {
         }
         reinterpret_cast<float2*>(smem + L::kRescale)[thread] = factor;
         clear_tail(stage, segment.key_end - key);
-        __syncwarp();
-        if (lane == 0) ptx::mbarrier_arrive(shared + L::kWeightsFull);
+        ptx::mbarrier_arrive(shared + L::kWeightsFull);
       }
       if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty);
       float* totals = reinterpret_cast<float*>(smem + L::kTotals) + (i & 1) * 2 * kWideRows;
@@ -346,8 +324,7 @@ struct WideScorer {
           totals[kWideRows + row] = total > 0.f ? maximum[r] + __log2f(total) : kNegativeInfinity;
         }
       }
-      __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(shared + L::kTotalsFull + (i & 1) * 8);
+      ptx::mbarrier_arrive(shared + L::kTotalsFull + (i & 1) * 8);
     }
     wait_done(i);
     if (thread == 0) {
@@ -384,8 +361,7 @@ struct WideAccumulator {
       weights[k][3] = packed.w;
     }
     const float2 factor = reinterpret_cast<const float2*>(smem + L::kRescale)[thread];
-    __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(shared + L::kWeightsEmpty);
+    ptx::mbarrier_arrive(shared + L::kWeightsEmpty);
     if (__any_sync(~0u, factor.x != 1.f || factor.y != 1.f)) {
 #pragma unroll
       for (int i = 0; i < 128; ++i) out[i / 64][i % 64] *= i % 4 < 2 ? factor.x : factor.y;
@@ -459,15 +435,18 @@ struct WideAccumulator {
     }
     ptx::barrier_sync(kBarConsumers, kConsumerThreads);
     // Releases the stores of both warpgroups: the barrier ordered them before this.
-    if (group == 0 && thread == 0) ptx::add_release(set.counters + task.request, 1);
+    if (group == 0 && thread == 0) {
+      ptx::add_release(set.counter(task.first_unit, task.total, task.blocks), 1);
+    }
   }
 
   __device__ __forceinline__ void merge(int total, int blocks) {
+    // All tiles are consumed after this, their memory is free, and the list is written.
+    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
     const SharedRequest* requests = reinterpret_cast<const SharedRequest*>(smem + L::kShared);
     const int merges = *reinterpret_cast<const int*>(smem + L::kSharedCount);
 #pragma unroll 1
     for (int i = 0; i < merges; ++i) {
-      // All tiles are consumed by now: their memory is free.
       merge_request<Pieces, 9>(p, Share::part_set(p), total, blocks, requests[i],
                                Share::rows(p, requests[i].request), group * 4 + warp, smem);
     }
@@ -489,8 +468,7 @@ struct WideAccumulator {
       ptx::mbarrier_wait(shared + L::kTotalsFull + (i & 1) * 8, i / 2 & 1);
       finish_segment(*task,
                      reinterpret_cast<const float*>(smem + L::kTotals) + (i & 1) * 2 * kWideRows);
-      __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(shared + L::kSegmentDone + (i & 1) * 8);
+      ptx::mbarrier_arrive(shared + L::kSegmentDone + (i & 1) * 8);
     }
   }
 };
@@ -521,12 +499,12 @@ __global__ void __launch_bounds__(kWideThreads, 1)
       }
     }
     *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
-    ptx::mbarrier_init(shared + L::kWeightsFull, 4);
-    ptx::mbarrier_init(shared + L::kWeightsEmpty, 8);
+    ptx::mbarrier_init(shared + L::kWeightsFull, 4 * 32);
+    ptx::mbarrier_init(shared + L::kWeightsEmpty, 8 * 32);
     for (int i = 0; i < 2; ++i) {
       ptx::mbarrier_init(shared + L::kTaskFull + i * 8, 1);
-      ptx::mbarrier_init(shared + L::kTotalsFull + i * 8, 4);
-      ptx::mbarrier_init(shared + L::kSegmentDone + i * 8, 8);
+      ptx::mbarrier_init(shared + L::kTotalsFull + i * 8, 4 * 32);
+      ptx::mbarrier_init(shared + L::kSegmentDone + i * 8, 8 * 32);
     }
     ptx::fence_mbarrier_init();
   }

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <cuda.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
 #include <cstdint>
+
+#include "kernels/cuda/sm90/numbers.h"
 
 namespace foresail::cuda::ptx {
 
@@ -166,6 +166,14 @@ __device__ __forceinline__ void store_matrix_x4_transposed(uint32_t address, uin
       : "memory");
 }
 
+// Not transposed: row i receives row i.
+__device__ __forceinline__ void store_matrix_x4(uint32_t address, uint32_t m0, uint32_t m1,
+                                                uint32_t m2, uint32_t m3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(m0), "r"(m1), "r"(m2), "r"(m3)
+               : "memory");
+}
+
 // Each thread receives two neighbours of row lane / 4 of every matrix; the address of row i of
 // matrix j comes from lane 8 j + i.
 __device__ __forceinline__ void load_matrix_x4(uint32_t (&m)[4], uint32_t address) {
@@ -189,53 +197,13 @@ __device__ __forceinline__ uint32_t transpose_matrix(uint32_t fragment) {
   return transposed;
 }
 
-__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
-  uint32_t packed;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-
-// Two halves; values beyond the range of float16 become its largest.
-__device__ __forceinline__ uint32_t pack_half(float low, float high) {
-  uint32_t packed;
-  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-
-// Four e4m3 codes, exactly: the two in the low half of the word, and the two in its high half.
-__device__ __forceinline__ void unpack_codes(uint32_t codes, uint32_t* low, uint32_t* high) {
-  asm("{\n"
-      ".reg .b16 first, second;\n"
-      "mov.b32 {first, second}, %2;\n"
-      "cvt.rn.f16x2.e4m3x2 %0, first;\n"
-      "cvt.rn.f16x2.e4m3x2 %1, second;\n"
-      "}\n"
-      : "=r"(*low), "=r"(*high)
-      : "r"(codes));
-}
-
-// bf16 to float16; values beyond its range become its largest.
-__device__ __forceinline__ uint32_t half_from_bf16(uint32_t pair) {
-  return pack_half(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
-}
-
-__device__ __forceinline__ float2 unpack_half(uint32_t packed) {
-  return __half22float2(*reinterpret_cast<const __half2*>(&packed));
-}
-
 // An ordinary shared store that does not tell the compiler that it writes memory: loads of other
 // addresses may be scheduled before it. A barrier must stand between it and any reader.
 __device__ __forceinline__ void store_shared_unordered(uint32_t address, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y));
 }
 
-// ---- arithmetic and memory order ------------------------------------------------------------
-
-__device__ __forceinline__ float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
+// ---- memory order ------------------------------------------------------------
 
 __device__ __forceinline__ void prefetch_l2(const void* pointer) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
