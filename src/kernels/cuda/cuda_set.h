@@ -3,7 +3,8 @@
 //
 // f32 rows are multiplied as two bf16 terms, which keeps 16 bits of their mantissa (gemm.h). A
 // row's bits depend on nothing but the row, except in the tensor-core attention of sm90/, which
-// cuts keys over the whole batch: with CudaOptions::deterministic it cuts the keys of each row alike.
+// cuts keys over the whole batch: with CudaOptions::deterministic it cuts the keys of each row
+// alike.
 #pragma once
 
 #include <array>
