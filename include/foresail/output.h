@@ -107,7 +107,6 @@ struct EngineStats {
   int64_t chosen_for_penalties = 0;
   int64_t chosen_for_grammar = 0;
   int64_t chosen_for_min_tokens = 0;
-  int64_t chosen_for_truncation = 0;  // top-k, top-p, min-p
   int64_t pages_free = 0;
   int64_t pages_cached = 0;
   int64_t pages_owned = 0;  // by running requests

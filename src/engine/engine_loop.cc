@@ -259,7 +259,6 @@ EngineStats EngineLoop::stats() const {
   stats.chosen_for_penalties = chosen(HostChoice::kPenalties);
   stats.chosen_for_grammar = chosen(HostChoice::kGrammar);
   stats.chosen_for_min_tokens = chosen(HostChoice::kMinTokens);
-  stats.chosen_for_truncation = chosen(HostChoice::kTruncation);
   stats.pages_free = scheduler.pages.free.value;
   stats.pages_cached = scheduler.pages.cached.value;
   stats.pages_owned = scheduler.pages.owned.value;

@@ -1,7 +1,11 @@
 #include "kernels/kernel_set.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <vector>
+
+#include "kernels/token_truncation.h"
 
 namespace foresail {
 namespace {
@@ -9,6 +13,32 @@ namespace {
 std::byte* row_of(const MatrixView& matrix, int64_t row) {
   return static_cast<std::byte*>(matrix.data) +
          row * matrix.stride * static_cast<int64_t>(size_bytes(matrix.dtype));
+}
+
+// What top-k, top-p and min-p leave, as the sampler does it: ranked as a whole, cut where it must
+// be.
+std::vector<int32_t> drawable_tokens(std::span<const float> logits, const TokenDraw& draw) {
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < static_cast<int32_t>(logits.size()); ++i)
+    if (rank_key(logits[i]) > 0) ids.push_back(i);
+  const bool truncates = draw.top_k > 0 || draw.top_p < 1.0f || draw.min_p > 0.0f;
+  if (draw.inverse_temperature == 0.0 || !truncates || ids.empty()) return ids;
+  std::stable_sort(ids.begin(), ids.end(),
+                   [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+  if (draw.top_k > 0) ids.resize(std::min(ids.size(), static_cast<size_t>(draw.top_k)));
+  const auto weight = [&](int32_t id) {
+    return token_weight(logits[id], logits[ids[0]], draw.inverse_temperature);
+  };
+  uint64_t total = 0, mass = 0;
+  for (const int32_t id : ids) total += token_mass(weight(id));
+  size_t kept = 0;
+  while (kept < ids.size() &&
+         (kept == 0 || draw.top_p >= 1.0f || mass < mass_needed(draw.top_p, total)) &&
+         weight(ids[kept]) >= static_cast<double>(draw.min_p))
+    mass += token_mass(weight(ids[kept++]));
+  ids.resize(kept);
+  std::sort(ids.begin(), ids.end());
+  return ids;
 }
 
 }  // namespace
@@ -37,7 +67,7 @@ void KernelSet::choose_tokens(const MatrixView& logits, std::span<const TokenDra
   for (size_t row = 0; row < draws.size(); ++row) {
     const auto* values = reinterpret_cast<const float*>(row_of(logits, static_cast<int64_t>(row)));
     TokenRace race(draws[row]);
-    for (int32_t i = 0; i < static_cast<int32_t>(logits.cols); ++i)
+    for (const int32_t i : drawable_tokens({values, static_cast<size_t>(logits.cols)}, draws[row]))
       race.enter(i, token_map == nullptr ? i : token_map[i], values[i]);
     const int32_t winner = race.winner();
     const int32_t token = token_map == nullptr ? winner : token_map[winner];

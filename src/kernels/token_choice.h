@@ -18,11 +18,15 @@
 
 namespace foresail {
 
-// How the token of one row is drawn where only temperature shapes the distribution.
+// How the token of one row is drawn: SamplingParams but for what changes logits.
 struct TokenDraw {
   uint64_t seed = 0;
-  double inverse_temperature = 0.0;  // 0: greedy
+  double inverse_temperature = 0.0;  // 0: greedy, whatever follows
   int64_t position = 0;              // the index that the token will have in its sequence
+  int32_t top_k = 0;                 // 0: off
+  float top_p = 1.0f;                // 1: off
+  float min_p = 0.0f;                // 0: off
+  int32_t unused = 0;                // no gap in what is uploaded
 };
 
 // Natural logarithm of x (1 + c): x > 0 and normal, |c| no more than x's rounding. Within one unit

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/token_truncation.h"
+
 namespace foresail {
 namespace {
 
@@ -49,7 +51,10 @@ bool better(const Candidate& a, const Candidate& b) {
 TokenDraw draw_of(const SamplingParams& params, int64_t position) {
   return {.seed = params.seed,
           .inverse_temperature = params.temperature <= 0.0f ? 0.0 : 1.0 / params.temperature,
-          .position = position};
+          .position = position,
+          .top_k = params.top_k,
+          .top_p = params.top_p,
+          .min_p = params.min_p};
 }
 
 int32_t argmax(std::span<const float> logits) {
@@ -93,9 +98,9 @@ void Sampler::keep_candidates(std::span<const float> logits, const SamplingParam
       std::max_element(candidates_.begin(), candidates_.end(),
                        [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; })
           ->logit;
+  const double inverse_temperature = 1.0 / params.temperature;
   for (Candidate& candidate : candidates_)
-    candidate.weight =
-        std::exp((static_cast<double>(candidate.logit) - largest) / params.temperature);
+    candidate.weight = token_weight(candidate.logit, largest, inverse_temperature);
   if (params.top_p < 1.0f) keep_top_p(params);
   // The best candidate's weight is 1 by construction.
   std::erase_if(candidates_,
@@ -105,9 +110,10 @@ void Sampler::keep_candidates(std::span<const float> logits, const SamplingParam
 // Keeps the shortest best-first head that holds at least top_p of the mass. The head is usually a
 // few tokens, so candidates are ranked in growing blocks rather than all sorted.
 void Sampler::keep_top_p(const SamplingParams& params) {
-  double total = 0.0;
-  for (const Candidate& candidate : candidates_) total += candidate.weight;
-  double mass = 0.0;
+  uint64_t total = 0;
+  for (const Candidate& candidate : candidates_) total += token_mass(candidate.weight);
+  const uint64_t needed = mass_needed(params.top_p, total);
+  uint64_t mass = 0;
   size_t kept = 0;
   for (size_t block = 64; kept < candidates_.size(); block *= 4) {
     const size_t end = std::min(candidates_.size(), kept + block);
@@ -116,11 +122,11 @@ void Sampler::keep_top_p(const SamplingParams& params) {
                        better);
     std::sort(candidates_.begin() + kept, candidates_.begin() + end, better);
     for (; kept < end; ++kept) {
-      if (kept > 0 && mass >= params.top_p * total) {
+      if (kept > 0 && mass >= needed) {
         candidates_.resize(kept);
         return;
       }
-      mass += candidates_[kept].weight;
+      mass += token_mass(candidates_[kept].weight);
     }
   }
 }

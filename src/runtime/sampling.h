@@ -56,7 +56,7 @@ class Sampler {
   struct Candidate {
     int32_t token;
     float logit;
-    double weight = 0.0;  // exp((logit - largest) / temperature), where it is needed
+    double weight = 0.0;  // token_weight(), where it is needed
   };
 
  private:
@@ -66,7 +66,7 @@ class Sampler {
   std::vector<Candidate> candidates_;
 };
 
-// The draw of a row whose only shape is temperature.
+// What kernels need to draw as sample() does where nothing changes the logits.
 TokenDraw draw_of(const SamplingParams& params, int64_t position);
 
 // What a drafter proposes for `position`: the largest of logit / temperature + the target's noise.

@@ -124,7 +124,6 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.sample(kOwn, kChosen, engine.chosen_for_penalties, label("by", "host_penalties"));
   out.sample(kOwn, kChosen, engine.chosen_for_grammar, label("by", "host_grammar"));
   out.sample(kOwn, kChosen, engine.chosen_for_min_tokens, label("by", "host_min_tokens"));
-  out.sample(kOwn, kChosen, engine.chosen_for_truncation, label("by", "host_truncation"));
 }
 
 void write_requests(Writer& out, const Metrics& metrics) {

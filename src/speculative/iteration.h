@@ -74,10 +74,9 @@ struct IterationResult {
 
 // Why a pass's logits came to the host, where the kernels would rather choose tokens themselves:
 // what one request of the batch wants, or the drafter.
-enum class HostChoice { kNone, kLogprobs, kPenalties, kGrammar, kMinTokens, kTruncation, kCount };
+enum class HostChoice { kNone, kLogprobs, kPenalties, kGrammar, kMinTokens, kCount };
 constexpr std::string_view host_choice_name(HostChoice reason) {
-  constexpr std::string_view kNames[] = {"none",    "logprobs",   "penalties",
-                                         "grammar", "min_tokens", "truncation"};
+  constexpr std::string_view kNames[] = {"none", "logprobs", "penalties", "grammar", "min_tokens"};
   return kNames[static_cast<size_t>(reason)];
 }
 

@@ -17,8 +17,7 @@ HostChoice host_choice(const RequestState& request) {
   if (!request.blocked.empty() &&
       static_cast<int64_t>(request.tokens.size()) < request.blocked_until)
     return HostChoice::kMinTokens;
-  const bool truncates = sampling.top_k != 0 || sampling.top_p < 1.0f || sampling.min_p > 0.0f;
-  return truncates && sampling.temperature > 0.0f ? HostChoice::kTruncation : HostChoice::kNone;
+  return HostChoice::kNone;
 }
 
 }  // namespace

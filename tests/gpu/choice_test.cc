@@ -46,6 +46,48 @@ TEST_F(GpuChoice, TokensAreTheHosts) {
     }
 }
 
+// Rows of every kind beside each other, with many equal logits and with few.
+TEST_F(GpuChoice, TruncatedTokensAreTheHosts) {
+  for (const int64_t vocab : {1, 300, 4097, 50000}) {
+    constexpr int kRows = 60;
+    Tensor logits = Tensor(DType::kF32, kRows, vocab, 1).randomize(vocab, 8.0f);
+    for (int row = 1; row < kRows; row += 2)
+      for (int64_t i = 0; i < vocab; ++i)
+        logits.set(row, i, std::floor(static_cast<float>(logits.at(row, i))));
+    for (int row = 0; row < kRows; row += 7) logits.set(row, row % vocab, NAN);
+    for (int64_t i = 0; i < vocab; ++i) {
+      logits.set(2, i, -INFINITY);
+      logits.set(4, i, -3.0f);
+    }
+    const auto compare = [&](const std::vector<TokenDraw>& draws, const std::string& what) {
+      const Copy device_logits = copy(logits);
+      Buffer tokens(kRows * sizeof(int32_t), set().memory());
+      std::vector<int32_t> expected(kRows);
+      ref().choose_tokens(logits, draws, nullptr, true, expected.data());
+      begin({.draws = draws});
+      set().choose_tokens(device_logits, draws, nullptr, true, tokens.as<int32_t>());
+      EXPECT_EQ(read_ints(set(), tokens, kRows), expected) << vocab << " " << what;
+    };
+    const int top_ks[] = {0, 1, 3, 50, 100000};
+    const float top_ps[] = {1.0f, 0.0f, 0.5f, 0.95f, 0.9999f};
+    const float min_ps[] = {0.0f, 0.1f, 1.0f};
+    for (const uint64_t seed : {1, 2, 3}) {
+      std::vector<TokenDraw> mixed(kRows), of_k(kRows), of_p(kRows), of_min(kRows);
+      for (int row = 0; row < kRows; ++row) {
+        const double inverse = row % 11 == 10 ? 0.0 : 0.5 + 0.25 * (row % 4);
+        mixed[row] = {seed, inverse, row, top_ks[row % 5], top_ps[row / 5 % 5], min_ps[row % 3]};
+        of_k[row] = {seed, inverse, row, top_ks[row % 5]};
+        of_p[row] = {seed, inverse, row, 0, top_ps[row % 5]};
+        of_min[row] = {seed, inverse, row, 0, 1.0f, min_ps[row % 3]};
+      }
+      compare(mixed, "mixed");
+      compare(of_k, "top-k");
+      compare(of_p, "top-p");
+      compare(of_min, "min-p");
+    }
+  }
+}
+
 TEST_F(GpuChoice, AcceptanceIsTheHosts) {
   std::vector<SequenceRows> sequences;
   std::vector<int32_t> fed, chosen, pretended, pages(4, 1);

@@ -3,6 +3,8 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/truncation.h"
+#include "kernels/token_truncation.h"
 
 namespace foresail::cuda {
 namespace {
@@ -38,14 +40,26 @@ int64_t parts_of(int64_t cols) {
   return (cols + kPartCols - 1) / kPartCols;
 }
 
-__global__ void race_kernel(ChoiceArgs args, Best* best_of_parts) {
+// `cuts`: of each row; null where none truncates.
+__global__ void race_kernel(ChoiceArgs args, const RankCut* cuts, Best* best_of_parts) {
   const int64_t row = blockIdx.y;
   const float* logits = args.logits + row * args.stride;
   const int64_t begin = blockIdx.x * kPartCols;
   const int64_t end = min(begin + kPartCols, args.cols);
-  TokenRace race(args.draws[row]);
+  const TokenDraw draw = args.draws[row];
+  const bool truncates = cuts != nullptr && draw.inverse_temperature != 0.0;
+  const RankCut cut = truncates ? cuts[row] : RankCut{};
+  const float largest = logit_of_key(cut.largest);
+  TokenRace race(draw);
   for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
     const auto id = static_cast<int32_t>(i);
+    if (truncates) {
+      const uint32_t key = rank_key(logits[i]);
+      if (key == 0 || !stays(cut, key, id)) continue;
+      if (draw.min_p > 0.0f && token_weight(logit_of_key(key), largest, draw.inverse_temperature) <
+                                   static_cast<double>(draw.min_p))
+        continue;
+    }
     race.enter(id, args.token_map == nullptr ? id : args.token_map[id], logits[i]);
   }
   const bool won = race.best_score() > -std::numeric_limits<double>::infinity();
@@ -101,15 +115,18 @@ __global__ void lag_kernel(LagArgs args) {
 }  // namespace
 
 size_t choice_workspace_bytes(int64_t rows, int64_t cols) {
-  return static_cast<size_t>(rows * parts_of(cols)) * sizeof(Best);
+  return static_cast<size_t>(rows * parts_of(cols)) * sizeof(Best) +
+         truncation_workspace_bytes(rows);
 }
 
 void choose_tokens(cudaStream_t stream, const ChoiceArgs& args) {
   if (args.rows == 0) return;
   auto* best_of_parts = static_cast<Best*>(args.workspace);
   const auto parts = static_cast<unsigned>(parts_of(args.cols));
+  const RankCut* cuts = nullptr;
+  if (args.truncates) cuts = find_cuts(stream, args, best_of_parts + args.rows * parts);
   race_kernel<<<dim3(parts, static_cast<unsigned>(args.rows)), kThreads, 0, stream>>>(
-      args, best_of_parts);
+      args, cuts, best_of_parts);
   finish_kernel<<<static_cast<unsigned>(args.rows), kThreads, 0, stream>>>(args, best_of_parts,
                                                                            static_cast<int>(parts));
 }

@@ -18,7 +18,9 @@ struct ChoiceArgs {
   const int32_t* token_map = nullptr;  // [cols], or null
   bool marks = false;                  // a token whose logit is not a number becomes ~token
   int32_t* tokens = nullptr;           // [rows]
-  void* workspace = nullptr;           // choice_workspace_bytes(rows, cols)
+  // Whether any row has top-k, top-p, or any of both and min-p: rows without are left alone.
+  bool top_k = false, top_p = false, truncates = false;
+  void* workspace = nullptr;  // choice_workspace_bytes(rows, cols)
 };
 size_t choice_workspace_bytes(int64_t rows, int64_t cols);
 void choose_tokens(cudaStream_t stream, const ChoiceArgs& args);

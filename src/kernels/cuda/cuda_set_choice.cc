@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "kernels/cuda/choice.h"
 #include "kernels/cuda/cuda_set.h"
+#include "kernels/token_truncation.h"
 
 namespace foresail {
 
@@ -42,6 +43,7 @@ const int32_t* CudaKernels::fed_tokens(std::span<const int32_t> ids) const {
 void CudaKernels::choose_tokens(const MatrixView& logits, std::span<const TokenDraw> draws,
                                 const int32_t* token_map, bool marks, int32_t* tokens) {
   FORESAIL_CHECK(draws.data() == inputs_.draws.data(), "draws are not those of begin_pass");
+  const Truncation truncation = truncation_of(draws);
   cuda::choose_tokens(
       stream(), {.logits = static_cast<const float*>(logits.data),
                  .rows = logits.rows,
@@ -51,6 +53,9 @@ void CudaKernels::choose_tokens(const MatrixView& logits, std::span<const TokenD
                  .token_map = token_map,
                  .marks = marks,
                  .tokens = tokens,
+                 .top_k = truncation.top_k,
+                 .top_p = truncation.top_p,
+                 .truncates = truncation.any(),
                  .workspace = scratch(Scratch::kChoice,
                                       cuda::choice_workspace_bytes(logits.rows, logits.cols))});
   check("choose_tokens");

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/cuda_set.h"
+#include "kernels/token_truncation.h"
 
 namespace foresail {
 namespace {
@@ -26,6 +27,7 @@ std::string key_of(const PassInputs& inputs, const cuda::PassWords& pass) {
         inputs.row_scale.size(), inputs.sequences.size(), inputs.wanted_rows.size()})
     add(size);
   add(inputs.draws.size());
+  add(truncation_of(inputs.draws));
   add(inputs.pretended.size());
   add(inputs.links.token_ids);
   add(inputs.links.lag);

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cfloat>
 #include <cmath>
 #include <vector>
 
 #include "kernels/ref/ref_kernels.h"
+#include "kernels/token_truncation.h"
 #include "runtime/sampling.h"
 
 namespace foresail {
@@ -64,6 +66,57 @@ TEST(TokenChoice, KernelsChooseWhatTheSamplerDraws) {
       kernels->choose_tokens(view, {&draw, 1}, map.data(), false, &token);
       EXPECT_EQ(token, map[coupled_argmax(logits, params, position, map)]);
     }
+}
+
+TEST(TokenChoice, ExponentialIsTheLibrarysWithinItsLastPlace) {
+  for (double x = -1e-9; x > -699.0; x *= 1.0131)
+    EXPECT_NEAR(plain_exp(x), std::exp(x), 0x1p-52 * std::exp(x)) << x;
+  EXPECT_EQ(plain_exp(0.0), 1.0);
+  EXPECT_EQ(plain_exp(-701.0), 0.0);
+  EXPECT_EQ(plain_exp(-INFINITY), 0.0);
+}
+
+TEST(TokenChoice, KeysRankAsLogitsDo) {
+  const float ascending[] = {-FLT_MAX, -2.5f, -1e-40f, 0.0f, 1e-40f, 3.0f, FLT_MAX, INFINITY};
+  for (size_t i = 1; i < std::size(ascending); ++i)
+    EXPECT_LT(rank_key(ascending[i - 1]), rank_key(ascending[i])) << i;
+  for (const float logit : ascending) EXPECT_EQ(logit_of_key(rank_key(logit)), logit);
+  EXPECT_EQ(rank_key(-0.0f), rank_key(0.0f));
+  EXPECT_EQ(rank_key(-INFINITY), 0u);
+  EXPECT_EQ(rank_key(NAN), 0u);
+}
+
+// The oracle ranks all tokens; the sampler finds the head without.
+TEST(TokenChoice, TruncatedDrawsAreTheSamplers) {
+  constexpr int kVocab = 700;
+  const auto kernels = create_ref_kernels(DType::kF32);
+  Sampler sampler;
+  const SamplingParams shapes[] = {
+      {.top_k = 1},        {.top_k = 5},
+      {.top_k = 5000},     {.top_p = 0.0f},
+      {.top_p = 0.3f},     {.top_p = 0.95f},
+      {.top_p = 0.99999f}, {.min_p = 0.05f},
+      {.min_p = 1.0f},     {.top_k = 40, .top_p = 0.9f, .min_p = 0.02f}};
+  for (const SamplingParams& shape : shapes)
+    for (const float temperature : {0.0f, 0.4f, 1.3f})
+      for (int64_t position = 0; position < 60; ++position) {
+        std::vector<float> logits(kVocab);
+        for (int i = 0; i < kVocab; ++i) {
+          const double u = random_uniform(position, i, RandomPurpose::kShuffle);
+          // Half of the rows have many equal logits.
+          logits[i] = static_cast<float>(position % 2 == 0 ? 12.0 * u : std::floor(6.0 * u));
+        }
+        logits[position] = position % 3 == 0 ? NAN : -INFINITY;
+        SamplingParams params = shape;
+        params.temperature = temperature;
+        params.seed = 5;
+        const TokenDraw draw = draw_of(params, position);
+        int32_t token = -1;
+        kernels->choose_tokens({logits.data(), DType::kF32, 1, kVocab, kVocab}, {&draw, 1}, nullptr,
+                               true, &token);
+        EXPECT_EQ(token, sampler.sample(logits, params, {}, position))
+            << params.top_k << " " << params.top_p << " " << params.min_p << " " << temperature;
+      }
 }
 
 TEST(TokenChoice, ARowThatIsNoNumberIsMarked) {
