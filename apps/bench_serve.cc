@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <thread>
 
 #include "apps/bench_commands.h"
 #include "apps/flag_checks.h"
@@ -20,7 +21,7 @@ struct ServeLoadFlags {
   LoadRunOptions run;
   std::string request_rate = "inf";
   int64_t vocab_size = 0;
-  int warmup_requests = 1;
+  int warmup_requests = 1, ready_timeout_s = 600;
   double temperature = 0;
   bool keep_eos = false, flush_cache = false, json = false;
 };
@@ -58,8 +59,13 @@ class LoadServer {
 };
 
 // The model's name, where none was given, and what the server can tell beyond OpenAI's API.
-void look_at(const LoadServer& server, LoadTarget& target) {
-  const HttpReply reply = server.get("/v1/models");
+void look_at(const LoadServer& server, int ready_timeout_s, LoadTarget& target) {
+  HttpReply reply = server.get("/v1/models");
+  // It is there and loads its model.
+  for (int waited_s = 0; reply.status == 503 && waited_s < ready_timeout_s; ++waited_s) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    reply = server.get("/v1/models");
+  }
   if (reply.status == 0)
     throw_error(ErrorCode::kUsage, "{} (is the server running? --base-url says where)",
                 reply.error);
@@ -137,7 +143,7 @@ void bench_serve(ServeLoadFlags& flags) {
       throw_error(ErrorCode::kUsage, "--extra-request-body must be a JSON object");
   }
   const LoadServer server(target);
-  look_at(server, target);
+  look_at(server, flags.ready_timeout_s, target);
   flags.run.seed = flags.random.seed;
   const std::vector<LoadPrompt> prompts = make_prompts(server, flags);
   for (int i = 0; i < flags.warmup_requests; ++i) {
@@ -211,6 +217,9 @@ void add_bench_serve(CLI::App& bench) {
       ->check(number_in(0, 4096));
   add("--warmup-requests", flags->warmup_requests, "sent before and not counted")
       ->check(number_in(0, 1000));
+  add("--ready-check-timeout-sec", flags->ready_timeout_s,
+      "seconds for the server to load its model")
+      ->check(number_in(0, 86400));
   add("--seed", flags->random.seed, "of prompts, lengths and arrivals");
   add("--temperature", flags->temperature, "of every request")->check(number_in(0.0, 2.0));
   command->add_flag("--disable-ignore-eos", flags->keep_eos, "answers may end before their length");

@@ -320,6 +320,13 @@ TEST_F(StructuredOutput, TimeLimits) {
   EXPECT_TRUE(
       eventually([&] { return metric(server.port(), "foresail:num_requests_running") == 0; }));
   EXPECT_EQ(post({{"prompt", "b"}, {"max_tokens", 1}}).status, 200);
+  // A whole answer is refused likewise.
+  OrderedJson whole = endless;
+  whole["stream"] = false;
+  const TestResponse late = post(whole);
+  expect_refused(late, "", "took longer than this server allows", 504);
+  EXPECT_EQ(late.json()["error"]["code"], "request_timeout");
+  EXPECT_EQ(metric(server.port(), "foresail:requests_rejected_total", "request_timeout"), 2);
 }
 
 TEST_F(StructuredOutput, FlushingFreesThePages) {
