@@ -11,109 +11,19 @@
 // Batch invariance is part of the contract of every operation: the result of a row is bitwise the
 // same whatever other rows are in the call, however many there are, and wherever the row stands.
 // (One exception, named in cuda/cuda_set.h: the fastest attention of the CUDA set.)
-//
-// Shapes: T rows (tokens), H hidden, nh heads, n nope dims, r rope dims, v value dims, c latent
-// rank (kv_lora_rank), E experts, k experts per token. Matrices are row-major.
+// Shapes are named in operands.h.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string_view>
 
 #include "kernels/device_counts.h"
+#include "kernels/operands.h"
 #include "kernels/pass_inputs.h"
-#include "tensor/dtype.h"
 #include "tensor/memory.h"
 
 namespace foresail {
-
-// [rows, cols] with `stride` elements between rows; kF32 or kBF16. Does not own.
-struct MatrixView {
-  void* data = nullptr;
-  DType dtype = DType::kF32;
-  int64_t rows = 0;
-  int64_t cols = 0;
-  int64_t stride = 0;  // elements
-};
-
-// A weight as it lies in the checkpoint: [n_out, n_in], kF32, kBF16 or kF16.
-struct HostMatrix {
-  const void* data = nullptr;
-  DType dtype = DType::kBF16;
-  int64_t n_out = 0;
-  int64_t n_in = 0;
-  int64_t stride = 0;       // elements between output rows
-  bool transposed = false;  // data is [n_in, n_out] instead; stride is between its rows
-};
-
-// A weight in the device's own layout; made by KernelSet::pack, used only by the same set.
-class Matrix {
- public:
-  Matrix(int64_t n_out, int64_t n_in) : n_out_(n_out), n_in_(n_in) {}
-  virtual ~Matrix() = default;
-  int64_t n_out() const { return n_out_; }
-  int64_t n_in() const { return n_in_; }
-  virtual uint64_t size_bytes() const = 0;
-
- private:
-  int64_t n_out_;
-  int64_t n_in_;
-};
-using MatrixPtr = std::unique_ptr<const Matrix>;
-
-enum class RopeLayout { kAdjacentPairs, kHalfSplit };  // pairs (2i, 2i+1) or (i, i + r/2)
-
-// cos/sin are [max_position, r/2] f32 tables with the YaRN amplitude already multiplied in.
-struct RopeTable {
-  const float* cos = nullptr;
-  const float* sin = nullptr;
-  int rope_dim = 0;
-  RopeLayout layout = RopeLayout::kAdjacentPairs;
-};
-
-// The latent cache of one layer, [pages, page_size, c + r]; kF32, kBF16 or kF8E4M3. A row is the
-// normed latent followed by the rotated shared key.
-struct LatentCache {
-  void* data = nullptr;
-  DType dtype = DType::kBF16;
-  int page_size = 0;       // tokens
-  int latent_dim = 0;      // c
-  int rope_dim = 0;        // r
-  float scale = 1.0f;      // kF8E4M3: a number is its code times this
-  int64_t page_count = 0;  // of the whole cache; 0: not known, which the CPU does not need
-};
-
-enum class GateScore { kSoftmax, kSigmoid };
-enum class GroupScore { kNone, kMax, kTopTwoSum };  // none: every expert may be chosen
-
-// models.md names: noaux_tc = sigmoid + bias + kTopTwoSum; group_limited_greedy = softmax + kMax.
-struct RouteParams {
-  GateScore score = GateScore::kSigmoid;
-  GroupScore group_score = GroupScore::kNone;
-  int expert_count = 0;
-  int top_k = 0;
-  int group_count = 1;
-  int top_groups = 1;
-  bool normalize = false;       // weights /= (sum + 1e-20)
-  float scale = 1.0f;           // weights *= scale
-  const float* bias = nullptr;  // [E] added for the choice only; null: none
-};
-
-struct ExpertWeights {
-  const Matrix* gate_up = nullptr;  // [2 * inner, H]: gate rows first, then up rows
-  const Matrix* down = nullptr;     // [H, inner]
-};
-
-// Up-projected keys and values of one request; dense rows.
-struct ExpandedKeys {
-  const float* k_nope = nullptr;  // [keys, nh, n]
-  const float* k_rope = nullptr;  // [keys, r], one for all heads
-  const float* value = nullptr;   // [keys, nh, v]
-  int64_t key_count = 0;
-  int rope_dim = 0;    // r
-  bool exact = false;  // f32 products also in a bf16 set
-};
 
 class KernelSet {
  public:
@@ -233,6 +143,24 @@ class KernelSet {
   virtual void experts(const MatrixView& x, std::span<const ExpertWeights> experts,
                        const int32_t* ids, const float* weights, int top_k,
                        const MatrixView& out) = 0;
+
+  // Fused forms, for sets that have them: each gives, to the bit, what the operations named give
+  // one after the other, which is what it does by default. Scratch and q hold anything afterwards.
+
+  // rms_norm; linear for each projection. x may be f32 where products take bf16 rows.
+  virtual void project(const MatrixView& x, const RowNorm& norm,
+                       std::span<const RowProduct> projections);
+  // rotate_query, store_latent, absorb_query. Arguments as there; out [T, nh * (c + r)].
+  virtual void latent_inputs(const MatrixView& q, const MatrixView& kv, const LatentInputs& inputs,
+                             const LatentCache& cache, const MatrixView& out);
+  // rms_norm, linear, silu_mul, linear: out f32 [T, H] += scale * down(silu(gate x) * up x). out
+  // may be x where there is a norm.
+  virtual void gated_mlp(const MatrixView& x, const RowNorm& norm, const ExpertWeights& weights,
+                         float scale, const GatedScratch& scratch, const MatrixView& out);
+  // rms_norm, linear, route, experts, gated_mlp of the shared expert: out += both. out may be x
+  // where there is a norm.
+  virtual void mix_experts(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
+                           const MixtureScratch& scratch, const MatrixView& out);
 };
 
 }  // namespace foresail

@@ -24,14 +24,13 @@ DecoderLayer::DecoderLayer(const ModelConfig& config, WeightLoader& loader,
 
 void DecoderLayer::forward(Pass& pass, const LatentCache& cache, const MatrixView& h) const {
   Arena::Scope scope(pass.arena);
-  const MatrixView x = pass.act(h.cols);
-  pass.kernels.rms_norm(h, input_norm_.as<float>(), eps_, x);
-  attention_.forward(pass, x, cache, h);
-  pass.kernels.rms_norm(h, post_attention_norm_.as<float>(), eps_, x);
+  const MatrixView normed = pass.act(h.cols);
+  attention_.forward(pass, h, {input_norm_.as<float>(), eps_, normed}, cache, h);
+  const RowNorm norm = {post_attention_norm_.as<float>(), eps_, normed};
   if (const auto* mlp = std::get_if<GatedMlp>(&feed_forward_))
-    mlp->forward(pass, x, residual_scale_, h);
+    mlp->forward(pass, h, norm, residual_scale_, h);
   else
-    std::get<MixtureOfExperts>(feed_forward_).forward(pass, x, h);
+    std::get<MixtureOfExperts>(feed_forward_).forward(pass, h, norm, h);
 }
 
 }  // namespace foresail

@@ -139,12 +139,10 @@ DraftHead::Output Eagle3Head::forward(const DraftBatch& batch,
   kernels.convert(config_.norm_before_residual ? column_range(both, hidden_dim, hidden_dim) : state,
                   y);
   if (config_.is_mla)
-    latent_attention_->forward(pass, both, caches[0], y);
+    latent_attention_->forward(pass, both, {}, caches[0], y);
   else
     grouped_attention_->forward(pass, both, caches, y);
-  const MatrixView normed = pass.act(hidden_dim);
-  kernels.rms_norm(y, post_attention_norm_.as<float>(), eps, normed);
-  mlp_->forward(pass, normed, 1.0f, y);
+  mlp_->forward(pass, y, {post_attention_norm_.as<float>(), eps, pass.act(hidden_dim)}, 1.0f, y);
 
   kernels.gather_rows(y, batch.selected_rows, picked);
   kernels.rms_norm(picked, head_norm_.as<float>(), eps, normed_states);

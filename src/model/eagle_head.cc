@@ -60,9 +60,9 @@ DraftHead::Output EagleHead::forward(const DraftBatch& batch, std::span<const La
   const MatrixView x = pass.act(hidden_dim);
   kernels.convert(y, x);
   attention_->forward(pass, x, caches, y);
-  kernels.rms_norm(y, post_attention_norm_.as<float>(),
-                   static_cast<float>(config_.mla.rms_norm_eps), x);
-  mlp_->forward(pass, x, 1.0f, y);
+  mlp_->forward(pass, y,
+                {post_attention_norm_.as<float>(), static_cast<float>(config_.mla.rms_norm_eps), x},
+                1.0f, y);
 
   kernels.gather_rows(y, batch.selected_rows, states);
   kernels.linear(states, target_.head(), nullptr, static_cast<float>(target_.config().logit_scale),

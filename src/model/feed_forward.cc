@@ -9,13 +9,10 @@ GatedMlp::GatedMlp(WeightLoader& loader, const std::string& prefix, int64_t hidd
                               hidden_dim)),
       down_(loader.matrix(prefix + "down_proj.weight", hidden_dim, inner_dim)) {}
 
-void GatedMlp::forward(Pass& pass, const MatrixView& x, float scale, const MatrixView& h) const {
+void GatedMlp::forward(Pass& pass, const MatrixView& x, const RowNorm& norm, float scale,
+                       const MatrixView& h) const {
   Arena::Scope scope(pass.arena);
-  const MatrixView gate_up = pass.f32(2 * inner_dim_);
-  const MatrixView inner = pass.act(inner_dim_);
-  pass.kernels.linear(x, *gate_up_, nullptr, 1.0f, false, gate_up);
-  pass.kernels.silu_mul(gate_up, inner);
-  pass.kernels.linear(inner, *down_, nullptr, scale, true, h);
+  pass.kernels.gated_mlp(x, norm, weights(), scale, scratch(pass), h);
 }
 
 namespace {
@@ -57,18 +54,20 @@ MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, WeightLoader& load
                          moe.inner_dim * moe.shared_expert_count);
 }
 
-void MixtureOfExperts::forward(Pass& pass, const MatrixView& x, const MatrixView& h) const {
+void MixtureOfExperts::forward(Pass& pass, const MatrixView& x, const RowNorm& norm,
+                               const MatrixView& h) const {
   Arena::Scope scope(pass.arena);
-  const int64_t rows = pass.row_count();
-  const MatrixView logits = pass.f32(params_.expert_count);
-  auto* ids =
-      reinterpret_cast<int32_t*>(pass.arena.allocate(rows * params_.top_k * sizeof(int32_t)));
-  auto* weights =
-      reinterpret_cast<float*>(pass.arena.allocate(rows * params_.top_k * sizeof(float)));
-  pass.kernels.linear(x, *gate_, nullptr, 1.0f, false, logits);
-  pass.kernels.route(logits, params_, ids, weights);
-  pass.kernels.experts(x, expert_weights_, ids, weights, params_.top_k, h);
-  for (const GatedMlp& shared : shared_) shared.forward(pass, x, 1.0f, h);
+  const int64_t choices = pass.row_count() * params_.top_k;
+  Mixture mixture{gate_.get(), params_, expert_weights_, {}};
+  MixtureScratch scratch;
+  scratch.logits = pass.f32(params_.expert_count);
+  scratch.ids = reinterpret_cast<int32_t*>(pass.arena.allocate(choices * sizeof(int32_t)));
+  scratch.weights = reinterpret_cast<float*>(pass.arena.allocate(choices * sizeof(float)));
+  if (!shared_.empty()) {
+    mixture.shared = shared_[0].weights();
+    scratch.shared = shared_[0].scratch(pass);
+  }
+  pass.kernels.mix_experts(x, norm, mixture, scratch, h);
 }
 
 }  // namespace foresail

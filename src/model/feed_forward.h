@@ -13,8 +13,12 @@ namespace foresail {
 class GatedMlp {
  public:
   GatedMlp(WeightLoader& loader, const std::string& prefix, int64_t hidden_dim, int64_t inner_dim);
-  // h f32 [T, H] += scale * mlp(x); x act [T, H].
-  void forward(Pass& pass, const MatrixView& x, float scale, const MatrixView& h) const;
+  // h f32 [T, H] += scale * mlp(norm(x)); x [T, H] act, or f32 where it is normed.
+  void forward(Pass& pass, const MatrixView& x, const RowNorm& norm, float scale,
+               const MatrixView& h) const;
+  GatedScratch scratch(Pass& pass) const {
+    return {pass.f32(2 * inner_dim_), pass.act(inner_dim_)};
+  }
   ExpertWeights weights() const { return {gate_up_.get(), down_.get()}; }
 
  private:
@@ -26,8 +30,8 @@ class GatedMlp {
 class MixtureOfExperts {
  public:
   MixtureOfExperts(const ModelConfig& config, WeightLoader& loader, const std::string& prefix);
-  // h f32 [T, H] += routed(x) + shared(x); x act [T, H].
-  void forward(Pass& pass, const MatrixView& x, const MatrixView& h) const;
+  // h f32 [T, H] += routed(norm(x)) + shared(norm(x)); x [T, H] act, or f32 where it is normed.
+  void forward(Pass& pass, const MatrixView& x, const RowNorm& norm, const MatrixView& h) const;
 
  private:
   RouteParams params_;

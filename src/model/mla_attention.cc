@@ -49,52 +49,61 @@ MlaAttention::MlaAttention(const ModelConfig& config, WeightLoader& loader,
   }
 }
 
-void MlaAttention::forward(Pass& pass, const MatrixView& x, const LatentCache& cache,
-                           const MatrixView& h) const {
+void MlaAttention::forward(Pass& pass, const MatrixView& x, const RowNorm& norm,
+                           const LatentCache& cache, const MatrixView& h) const {
   Arena::Scope scope(pass.arena);
   KernelSet& kernels = pass.kernels;
   const MatrixView q = pass.f32(int64_t{head_count_} * (nope_dim_ + rope_dim_));
-  if (q_proj_) {
-    kernels.linear(x, *q_proj_, nullptr, 1.0f, false, q);
-  } else {
-    const MatrixView q_a = pass.f32(q_lora_rank_);
-    const MatrixView q_a_normed = pass.act(q_lora_rank_);
-    kernels.linear(x, *q_a_, q_a_bias_.as<float>(), 1.0f, false, q_a);
-    kernels.rms_norm(q_a, q_a_norm_.as<float>(), latent_eps_, q_a_normed);
-    kernels.linear(q_a_normed, *q_b_, nullptr, 1.0f, false, q);
-  }
-  kernels.rotate_query(q, head_count_, pass.rope, pass.positions, pass.query_scale);
-
   const MatrixView kv = pass.f32(latent_dim_ + rope_dim_);
-  kernels.linear(x, *kv_a_, kv_a_bias_.as<float>(), 1.0f, false, kv);
-  kernels.store_latent(kv, kv_a_norm_.as<float>(), latent_eps_, pass.rope, pass.positions,
-                       pass.slots, cache);
+  const MatrixView q_a = q_proj_ ? q : pass.f32(q_lora_rank_);
+  const RowProduct projections[] = {
+      {q_proj_ ? q_proj_.get() : q_a_.get(), q_a_bias_.as<float>(), q_a},
+      {kv_a_.get(), kv_a_bias_.as<float>(), kv}};
+  kernels.project(x, norm, projections);
+  if (!q_proj_) {
+    const RowNorm q_a_norm = {q_a_norm_.as<float>(), latent_eps_, pass.act(q_lora_rank_)};
+    const RowProduct query[] = {{q_b_.get(), nullptr, q}};
+    kernels.project(q_a, q_a_norm, query);
+  }
 
   const MatrixView attended = pass.act(int64_t{head_count_} * value_dim_);
   if (pass.path == AttentionPath::kAbsorbed)
-    attend_absorbed(pass, q, cache, attended);
+    attend_absorbed(pass, q, kv, cache, attended);
   else
-    attend_expanded(pass, q, cache, attended);
+    attend_expanded(pass, q, kv, cache, attended);
   kernels.linear(attended, *o_proj_, o_bias_.as<float>(), residual_scale_, true, h);
 }
 
-void MlaAttention::attend_absorbed(Pass& pass, const MatrixView& q, const LatentCache& cache,
-                                   const MatrixView& out) const {
+void MlaAttention::attend_absorbed(Pass& pass, const MatrixView& q, const MatrixView& kv,
+                                   const LatentCache& cache, const MatrixView& out) const {
   const DType query_type = pass.kernels.latent_query_dtype(cache, head_count_);
   const DType out_type = query_type == DType::kBF16 ? DType::kBF16 : pass.act_dtype();
   const MatrixView latent_query = scratch_matrix(pass.arena, query_type, pass.row_count(),
                                                  int64_t{head_count_} * (latent_dim_ + rope_dim_));
   const MatrixView latent_out =
       scratch_matrix(pass.arena, out_type, pass.row_count(), int64_t{head_count_} * latent_dim_);
-  pass.kernels.absorb_query(q, w_uk_t_, nope_dim_, rope_dim_, latent_query);
+  pass.kernels.latent_inputs(q, kv,
+                             {.head_count = head_count_,
+                              .nope_dim = nope_dim_,
+                              .w_uk_t = w_uk_t_,
+                              .norm_weight = kv_a_norm_.as<float>(),
+                              .norm_eps = latent_eps_,
+                              .rope = pass.rope,
+                              .positions = pass.positions,
+                              .slots = pass.slots,
+                              .row_scale = pass.query_scale},
+                             cache, latent_query);
   pass.kernels.latent_attention(latent_query, head_count_, softmax_scale_, pass.sequences, cache,
                                 latent_out);
   pass.kernels.value_up(latent_out, w_uv_, out);
 }
 
-void MlaAttention::attend_expanded(Pass& pass, const MatrixView& q, const LatentCache& cache,
-                                   const MatrixView& out) const {
+void MlaAttention::attend_expanded(Pass& pass, const MatrixView& q, const MatrixView& kv,
+                                   const LatentCache& cache, const MatrixView& out) const {
   KernelSet& kernels = pass.kernels;
+  kernels.rotate_query(q, head_count_, pass.rope, pass.positions, pass.query_scale);
+  kernels.store_latent(kv, kv_a_norm_.as<float>(), latent_eps_, pass.rope, pass.positions,
+                       pass.slots, cache);
   const int64_t value_cols = int64_t{head_count_} * value_dim_;
   for (size_t index = 0; index < pass.sequences.size(); ++index) {
     const SequenceRows& sequence = pass.sequences[index];

@@ -17,15 +17,16 @@ class MlaAttention {
   MlaAttention(const ModelConfig& config, WeightLoader& loader, const std::string& prefix,
                int64_t input_dim);
 
-  // h f32 [T, H] += residual_scale * attention(x); x act [T, input_dim], already normed.
-  void forward(Pass& pass, const MatrixView& x, const LatentCache& cache,
+  // h f32 [T, H] += residual_scale * attention(norm(x)); x [T, input_dim] act, or f32 where it is
+  // normed.
+  void forward(Pass& pass, const MatrixView& x, const RowNorm& norm, const LatentCache& cache,
                const MatrixView& h) const;
 
  private:
-  void attend_absorbed(Pass& pass, const MatrixView& q, const LatentCache& cache,
-                       const MatrixView& out) const;
-  void attend_expanded(Pass& pass, const MatrixView& q, const LatentCache& cache,
-                       const MatrixView& out) const;
+  void attend_absorbed(Pass& pass, const MatrixView& q, const MatrixView& kv,
+                       const LatentCache& cache, const MatrixView& out) const;
+  void attend_expanded(Pass& pass, const MatrixView& q, const MatrixView& kv,
+                       const LatentCache& cache, const MatrixView& out) const;
 
   int head_count_, nope_dim_, rope_dim_, value_dim_, latent_dim_;
   int64_t q_lora_rank_;

@@ -32,14 +32,14 @@ cuda::Element element_of(DType dtype) {
   }
 }
 
-cuda::Rope rope_of(const RopeTable& rope) {
-  return {rope.cos, rope.sin, rope.rope_dim, rope.layout == RopeLayout::kHalfSplit};
-}
-
 }  // namespace
 
 cuda::Rows rows_of(const MatrixView& view) {
   return {view.data, element_of(view.dtype), view.rows, view.cols, view.stride};
+}
+
+cuda::Rope rope_view(const RopeTable& rope) {
+  return {rope.cos, rope.sin, rope.rope_dim, rope.layout == RopeLayout::kHalfSplit};
 }
 
 cuda::Cache cache_view(const LatentCache& cache) {
@@ -130,6 +130,12 @@ const int32_t* CudaKernels::pass_words(const int32_t* host, std::span<const int3
   return word(place);
 }
 
+const float* CudaKernels::scale_words(const float* host) const {
+  if (host == nullptr) return nullptr;
+  FORESAIL_CHECK(host == inputs_.row_scale.data(), "row scales are not those of begin_pass");
+  return reinterpret_cast<const float*>(word(pass_.row_scale));
+}
+
 const void* const* CudaKernels::table_of(const void* key, std::vector<const void*> pointers) {
   Table& table = tables_[key];
   if (table.pointers != pointers) {
@@ -211,19 +217,16 @@ void CudaKernels::store_rows(const MatrixView& rows, std::span<const int32_t> sl
 
 void CudaKernels::rotate_query(const MatrixView& q, int head_count, const RopeTable& rope,
                                std::span<const int32_t> positions, const float* row_scale) {
-  FORESAIL_CHECK(row_scale == nullptr || row_scale == inputs_.row_scale.data(),
-                 "row scales are not those of begin_pass");
-  cuda::rotate_query(
-      stream(), rows_of(q), head_count, rope_of(rope),
-      pass_words(positions.data(), inputs_.positions, pass_.positions, "positions"),
-      row_scale == nullptr ? nullptr : reinterpret_cast<const float*>(word(pass_.row_scale)));
+  cuda::rotate_query(stream(), rows_of(q), head_count, rope_view(rope),
+                     pass_words(positions.data(), inputs_.positions, pass_.positions, "positions"),
+                     scale_words(row_scale));
   check("rotate_query");
 }
 
 void CudaKernels::store_latent(const MatrixView& kv, const float* norm_weight, float eps,
                                const RopeTable& rope, std::span<const int32_t> positions,
                                std::span<const int32_t> slots, const LatentCache& cache) {
-  cuda::store_latent(stream(), rows_of(kv), norm_weight, eps, rope_of(rope),
+  cuda::store_latent(stream(), rows_of(kv), norm_weight, eps, rope_view(rope),
                      pass_words(positions.data(), inputs_.positions, pass_.positions, "positions"),
                      pass_words(slots.data(), inputs_.slots, pass_.slots, "slots"),
                      cache_view(cache));

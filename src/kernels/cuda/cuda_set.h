@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/mixture.h"
 #include "kernels/cuda/pass_words.h"
 #include "kernels/cuda/rows.h"
 #include "tensor/buffer.h"
@@ -37,6 +38,7 @@ class CudaMatrix final : public Matrix {
 
 cuda::Rows rows_of(const MatrixView& view);
 cuda::Cache cache_view(const LatentCache& cache);
+cuda::Rope rope_view(const RopeTable& rope);
 
 class CudaKernels final : public KernelSet {
  public:
@@ -98,6 +100,14 @@ class CudaKernels final : public KernelSet {
              float* weights) override;
   void experts(const MatrixView& x, std::span<const ExpertWeights> experts, const int32_t* ids,
                const float* weights, int top_k, const MatrixView& out) override;
+  void project(const MatrixView& x, const RowNorm& norm,
+               std::span<const RowProduct> projections) override;
+  void latent_inputs(const MatrixView& q, const MatrixView& kv, const LatentInputs& inputs,
+                     const LatentCache& cache, const MatrixView& out) override;
+  void gated_mlp(const MatrixView& x, const RowNorm& norm, const ExpertWeights& weights,
+                 float scale, const GatedScratch& scratch, const MatrixView& out) override;
+  void mix_experts(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
+                   const MixtureScratch& scratch, const MatrixView& out) override;
 
  private:
   // Scratch by purpose, as it is needed: grows, never shrinks. What grows moves, so recordings end.
@@ -114,6 +124,7 @@ class CudaKernels final : public KernelSet {
     kHidden,
     kResults,
     kChoice,
+    kArrived,
     kCount
   };
   void* scratch(Scratch purpose, size_t size_bytes);
@@ -127,10 +138,16 @@ class CudaKernels final : public KernelSet {
   void apply_links();
   // Device's ids that embed reads.
   const int32_t* fed_tokens(std::span<const int32_t> ids) const;
+  const float* scale_words(const float* host) const;  // null: null
   const int32_t* word(int64_t place) const { return device_words_ + place; }
   // Device table of the matrices' data, uploaded when it is new or has changed.
   const void* const* table_of(const void* key, std::vector<const void*> pointers);
   const void* const* head_table(std::span<const MatrixPtr> weights);
+  cuda::ExpertTables expert_tables(std::span<const ExpertWeights> experts);
+  // The rows that a product reads: x, or its norm.
+  const MatrixView& normed_rows(const MatrixView& x, const RowNorm& norm);
+  bool mixes_at_once(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
+                     const MixtureScratch& scratch) const;
   bool fits_tensor_cores(const LatentCache& cache, int head_count) const;
   std::vector<cuda::AttentionRun> attention_calls(int head_count) const;
   void tensor_core_attention(const MatrixView& q, int head_count, float softmax_scale,

@@ -1,23 +1,15 @@
-// The larger operations of the CUDA set: attention and experts.
+// The larger operations of the CUDA set: attention.
 #include <algorithm>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "kernels/cuda/cuda_set.h"
 #include "kernels/cuda/latent.h"
-#include "kernels/cuda/moe.h"
+#include "kernels/cuda/latent_inputs.h"
 #include "kernels/cuda/sm90/mla_decode.h"
 
 namespace foresail {
 namespace {
-
-// (row, choice) pairs worked on together: bounds the memory of a long prefill. Within so many, each
-// expert's weights are read once.
-constexpr int64_t kMostPairs = 8192;
-
-size_t align_up(size_t size_bytes) {
-  return (size_bytes + 255) / 256 * 256;
-}
 
 MatrixView row_range(const MatrixView& matrix, int64_t first, int64_t count) {
   const int64_t offset = first * matrix.stride * static_cast<int64_t>(size_bytes(matrix.dtype));
@@ -49,6 +41,35 @@ void CudaKernels::absorb_query(const MatrixView& q, std::span<const MatrixPtr> w
                          out.rows, out.cols, out.stride};
   cuda::copy_head_columns(stream(), from, nope_dim, to, latent_dim, rope_dim, heads);
   check("absorb_query");
+}
+
+void CudaKernels::latent_inputs(const MatrixView& q, const MatrixView& kv,
+                                const LatentInputs& inputs, const LatentCache& cache,
+                                const MatrixView& out) {
+  const int32_t* positions =
+      pass_words(inputs.positions.data(), inputs_.positions, pass_.positions, "positions");
+  cuda::LatentInputsArgs args = {
+      .q = static_cast<const float*>(q.data),
+      .q_stride = q.stride,
+      .kv = static_cast<const float*>(kv.data),
+      .kv_stride = kv.stride,
+      .rows = q.rows,
+      .heads = inputs.head_count,
+      .nope_dim = inputs.nope_dim,
+      .rope = rope_view(inputs.rope),
+      .norm_weight = inputs.norm_weight,
+      .norm_eps = inputs.norm_eps,
+      .positions = positions,
+      .slots = pass_words(inputs.slots.data(), inputs_.slots, pass_.slots, "slots"),
+      .row_scale = scale_words(inputs.row_scale),
+      .cache = cache_view(cache),
+      .out = out.data,
+      .out_is_bf16 = out.dtype == DType::kBF16,
+      .out_stride = out.stride};
+  if (!cuda::fits_latent_inputs(args)) return KernelSet::latent_inputs(q, kv, inputs, cache, out);
+  args.weights = head_table(inputs.w_uk_t);
+  cuda::latent_inputs(stream(), args);
+  check("latent_inputs");
 }
 
 void CudaKernels::value_up(const MatrixView& in, std::span<const MatrixPtr> w_uv,
@@ -167,107 +188,6 @@ void CudaKernels::latent_attention(const MatrixView& q, int head_count, float so
   args.workspace = scratch(Scratch::kPartials, cuda::latent_workspace_bytes(args));
   cuda::latent_attention(stream(), args);
   check("latent_attention");
-}
-
-void CudaKernels::route(const MatrixView& logits, const RouteParams& params, int32_t* ids,
-                        float* weights) {
-  FORESAIL_CHECK(params.expert_count <= cuda::kMostExperts && params.top_k <= cuda::kMostChoices &&
-                     params.group_count <= cuda::kMostGroups,
-                 "{} experts, {} chosen, {} groups", params.expert_count, params.top_k,
-                 params.group_count);
-  cuda::route(
-      stream(),
-      {.logits = static_cast<const float*>(logits.data),
-       .stride = logits.stride,
-       .rows = logits.rows,
-       .sigmoid = params.score == GateScore::kSigmoid,
-       .group_rule = params.group_score == GroupScore::kMax         ? cuda::GroupRule::kMax
-                     : params.group_score == GroupScore::kTopTwoSum ? cuda::GroupRule::kTopTwoSum
-                                                                    : cuda::GroupRule::kNone,
-       .experts = params.expert_count,
-       .top_k = params.top_k,
-       .groups = params.group_count,
-       .top_groups = params.top_groups,
-       .normalize = params.normalize,
-       .scale = params.scale,
-       .bias = params.bias,
-       .ids = ids,
-       .weights = weights});
-  check("route");
-}
-
-void CudaKernels::experts(const MatrixView& x, std::span<const ExpertWeights> experts,
-                          const int32_t* ids, const float* weights, int top_k,
-                          const MatrixView& out) {
-  std::vector<const void*> pointers;
-  for (const ExpertWeights& expert : experts)
-    pointers.push_back(CudaMatrix::data_of(*expert.gate_up));
-  for (const ExpertWeights& expert : experts) pointers.push_back(CudaMatrix::data_of(*expert.down));
-  const auto expert_count = static_cast<int64_t>(experts.size());
-  const void* const* gate_up = table_of(experts.data(), std::move(pointers));
-  const void* const* down = gate_up + expert_count;
-  const int64_t inner = experts[0].down->n_in();
-  const int64_t hidden = experts[0].down->n_out();
-  const bool bf16 = x.dtype == DType::kBF16;
-
-  const int64_t most_rows = std::max<int64_t>(kMostPairs / top_k, 1);
-  for (int64_t first = 0; first < x.rows; first += most_rows) {
-    const int64_t rows = std::min(most_rows, x.rows - first);
-    const int64_t pairs = rows * top_k;
-    const int tile_rows = cuda::expert_tile_rows(pairs, expert_count);
-    const int64_t tiles = cuda::tile_limit(pairs, expert_count, tile_rows);
-    const size_t row_bytes = align_up(pairs * sizeof(int32_t));
-    auto* lists_data = static_cast<std::byte*>(
-        scratch(Scratch::kPairs,
-                2 * row_bytes + align_up(tiles * sizeof(cuda::ExpertTile)) + sizeof(int32_t)));
-    cuda::PairLists lists;
-    lists.pair_row = reinterpret_cast<int32_t*>(lists_data);
-    lists.pair_place = reinterpret_cast<int32_t*>(lists_data + row_bytes);
-    lists.tiles = reinterpret_cast<cuda::ExpertTile*>(lists_data + 2 * row_bytes);
-    lists.tile_count = reinterpret_cast<int32_t*>(lists_data + 2 * row_bytes +
-                                                  align_up(tiles * sizeof(cuda::ExpertTile)));
-    auto* gate_up_out = static_cast<float*>(
-        scratch(Scratch::kGateUp, static_cast<size_t>(pairs * 2 * inner) * sizeof(float)));
-    void* inner_rows =
-        scratch(Scratch::kHidden, static_cast<size_t>(pairs * inner) * (bf16 ? 2 : 4));
-    auto* results = static_cast<float*>(
-        scratch(Scratch::kResults, static_cast<size_t>(pairs * hidden) * sizeof(float)));
-    const int32_t* part_ids = ids + first * top_k;
-
-    cuda::order_pairs(stream(), part_ids, pairs, top_k, tile_rows, lists);
-    cuda::GemmArgs args = {
-        .weights = gate_up,
-        .tiles = lists.tiles,
-        .tile_count = lists.tile_count,
-        .tile_limit = static_cast<int>(tiles),
-        .tile_rows = tile_rows,
-        .n_out = 2 * inner,
-        .n_in = x.cols,
-        .rows = pairs,
-        .x = static_cast<const std::byte*>(x.data) + first * x.stride * (bf16 ? 2 : 4),
-        .x_is_bf16 = bf16,
-        .x_stride = x.stride,
-        .x_rows = lists.pair_row,
-        .out = gate_up_out,
-        .out_stride = 2 * inner};
-    cuda::gemm(stream(), args);
-    cuda::silu_mul(
-        stream(), {gate_up_out, cuda::Element::kF32, pairs, 2 * inner, 2 * inner},
-        {inner_rows, bf16 ? cuda::Element::kBF16 : cuda::Element::kF32, pairs, inner, inner});
-    args.weights = down;
-    args.n_out = hidden;
-    args.n_in = inner;
-    args.x = inner_rows;
-    args.x_stride = inner;
-    args.x_rows = nullptr;
-    args.out = results;
-    args.out_stride = hidden;
-    cuda::gemm(stream(), args);
-    cuda::combine(stream(), results, lists.pair_place, part_ids, weights + first * top_k, top_k,
-                  {static_cast<float*>(out.data) + first * out.stride, cuda::Element::kF32, rows,
-                   hidden, out.stride});
-  }
-  check("experts");
 }
 
 }  // namespace foresail

@@ -48,6 +48,16 @@ __device__ __forceinline__ void store_value(__nv_fp8_e4m3* data, int64_t i, floa
   data[i] = __nv_fp8_e4m3(value);
 }
 
+// silu(gate) * up.
+__device__ __forceinline__ float silu_times(float gate, float up) {
+  return gate / (1.0f + expf(-gate)) * up;
+}
+
+// By which a row of so many squares is multiplied, and then by the norm's weights.
+__device__ __forceinline__ float norm_factor(float squares, int64_t cols, float eps) {
+  return rsqrtf(squares / static_cast<float>(cols) + eps);
+}
+
 __device__ __forceinline__ float warp_sum(float value) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2)
     value += __shfl_xor_sync(0xFFFFFFFFu, value, offset);

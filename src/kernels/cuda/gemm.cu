@@ -3,253 +3,76 @@
 // where 128 outputs x 64 rows are worked on together and the rows lie in shared memory.
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
-#include "kernels/cuda/device.cuh"
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/product.cuh"
 
 namespace foresail::cuda {
 namespace {
 
-constexpr int kSegments = 8;
-constexpr int kThreads = 256;
-
-__device__ __forceinline__ int segment_begin(int segment, int k_tiles) {
-  return segment * k_tiles / kSegments;
+// Outputs that a block of 16 results takes: twice as many where results are gated.
+__host__ __device__ int64_t result_tiles(const GemmArgs& args, int64_t n_out) {
+  return tile_count(args.gated ? n_out / 2 : n_out);
 }
 
-// Two bf16 terms whose sum is each of four numbers to 16 bits.
-struct Terms {
-  uint32_t high[2];
-  uint32_t low[2];
-};
-
-__device__ __forceinline__ uint32_t bits(__nv_bfloat162 pair) {
-  return *reinterpret_cast<uint32_t*>(&pair);
-}
-
-__device__ __forceinline__ Terms split(float4 x) {
-  const __nv_bfloat162 a = __floats2bfloat162_rn(x.x, x.y);
-  const __nv_bfloat162 b = __floats2bfloat162_rn(x.z, x.w);
-  const float2 fa = __bfloat1622float2(a);
-  const float2 fb = __bfloat1622float2(b);
-  return {{bits(a), bits(b)},
-          {bits(__floats2bfloat162_rn(x.x - fa.x, x.y - fa.y)),
-           bits(__floats2bfloat162_rn(x.z - fb.x, x.w - fb.y))}};
-}
-
-__device__ __forceinline__ void mma(float (&acc)[4], const uint4& a, const uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-      "{%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
-      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]));
-}
-
-template <bool kBF16>
-__device__ __forceinline__ void multiply(float (&acc)[4], const uint4& a, const Terms& x) {
-  mma(acc, a, x.high);
-  if (!kBF16) mma(acc, a, x.low);
-}
-
-// Four inputs as they lie in memory, and the terms they become.
-template <bool kBF16>
-struct Loaded {
-  float4 four;
-};
-template <>
-struct Loaded<true> {
-  uint2 four;
-};
-
-__device__ __forceinline__ Terms terms(const Loaded<true>& x) {
-  return {{x.four.x, x.four.y}, {0, 0}};
-}
-__device__ __forceinline__ Terms terms(const Loaded<false>& x) {
-  return split(x.four);
-}
-
-// Inputs k .. k + 3 of a row, zeros past n_in. kVector: rows are aligned to four elements.
-template <bool kBF16, bool kVector>
-__device__ __forceinline__ Loaded<kBF16> load_four(const void* row, int k, int n_in) {
-  if constexpr (kBF16) {
-    const auto* x = static_cast<const __nv_bfloat16*>(row) + k;
-    if constexpr (kVector) {
-      return {k < n_in ? *reinterpret_cast<const uint2*>(x) : make_uint2(0, 0)};
-    } else {
-      const auto at = [&](int i) { return k + i < n_in ? x[i] : __nv_bfloat16(0.0f); };
-      return {make_uint2(bits({at(0), at(1)}), bits({at(2), at(3)}))};
-    }
-  } else {
-    const auto* x = static_cast<const float*>(row) + k;
-    if constexpr (kVector) {
-      return {k < n_in ? *reinterpret_cast<const float4*>(x) : make_float4(0.0f, 0.0f, 0.0f, 0.0f)};
-    } else {
-      const auto at = [&](int i) { return k + i < n_in ? x[i] : 0.0f; };
-      return {make_float4(at(0), at(1), at(2), at(3))};
-    }
-  }
-}
-
-struct Epilogue {
-  const float* bias;
-  float scale;
-  bool accumulate;
-  bool is_bf16;
-};
-
-// The only place where a result is finished, so that both kernels round alike.
-__device__ __forceinline__ void finish(const Epilogue& epilogue, void* out, int64_t at, int output,
-                                       float sum) {
-  if (epilogue.bias != nullptr) sum = __fadd_rn(sum, epilogue.bias[output]);
-  float value = __fmul_rn(epilogue.scale, sum);
-  if (epilogue.is_bf16) {
-    auto* to = static_cast<__nv_bfloat16*>(out) + at;
-    if (epilogue.accumulate) value = __fadd_rn(__bfloat162float(*to), value);
-    *to = __float2bfloat16_rn(value);
-  } else {
-    auto* to = static_cast<float*>(out) + at;
-    if (epilogue.accumulate) value = __fadd_rn(*to, value);
-    *to = value;
-  }
-}
-
-// What a block works on: a matrix, and rows of the list.
-struct Part {
-  const uint4* weight;
-  int group;
-  int row_begin;
-  int row_count;
-};
-
-__device__ __forceinline__ bool find_part(const GemmArgs& args, int rows_per_block, Part& part) {
-  if (args.tiles != nullptr) {
-    if (static_cast<int>(blockIdx.y) >= *args.tile_count) return false;
-    const ExpertTile tile = args.tiles[blockIdx.y];
-    part = {static_cast<const uint4*>(args.weights[tile.expert]), 0, tile.begin, tile.count};
-    return true;
-  }
-  part.group = static_cast<int>(blockIdx.z);
-  part.weight =
-      static_cast<const uint4*>(args.weights != nullptr ? args.weights[blockIdx.z] : args.weight);
-  part.row_begin = static_cast<int>(blockIdx.y) * rows_per_block;
-  part.row_count = min(rows_per_block, static_cast<int>(args.rows) - part.row_begin);
-  return true;
-}
-
-template <bool kBF16>
-__device__ __forceinline__ const void* row_pointer(const GemmArgs& args, const Part& part, int i) {
-  const int listed = part.row_begin + i;
-  const int64_t row = args.x_rows != nullptr ? args.x_rows[listed] : listed;
-  return static_cast<const char*>(args.x) +
-         (row * args.x_stride + part.group * args.x_group) * (kBF16 ? 2 : 4);
-}
-
-// kRowTiles * 8 rows. Block x: 16 outputs; y: rows or expert tile; z: group.
-template <int kRowTiles, bool kBF16, bool kVector>
-__global__ void __launch_bounds__(kThreads, 2) stream_kernel(GemmArgs args) {
-  constexpr int kRows = 8 * kRowTiles;
-  constexpr int kAhead = 16 / kRowTiles;     // weight tiles in flight
-  constexpr int kRowsAhead = 8 / kRowTiles;  // and of the rows, which are mostly in the caches
-  __shared__ float partial[kSegments][kRows][kTileOutputs];
+// kRowTiles * 8 rows. Block x: first those of args.beside, 16 results each; then for every list of
+// rows, or expert tile, those of the other matrices; z: group.
+template <int kRowTiles, bool kBF16, bool kVector, bool kNormed, bool kGated>
+__global__ void __launch_bounds__(kProductThreads, 2)
+    stream_kernel(const __grid_constant__ GemmArgs args) {
+  extern __shared__ float4 normed[];
   let_next_start();
-  if (args.tiles != nullptr) wait_for_previous();  // which weights is a result
+  const auto beside_tiles =
+      args.beside.weight != nullptr ? static_cast<int>(result_tiles(args, args.beside.n_out)) : 0;
+  int block = static_cast<int>(blockIdx.x);
   Part part;
-  if (!find_part(args, kRows, part)) return;
-  const int warp = threadIdx.x / kWarp;
-  const int lane = threadIdx.x % kWarp;
-  const int g = lane / 4;
-  const int q = lane % 4;
-  const int n_in = static_cast<int>(args.n_in);
-  const int k_tiles = static_cast<int>(tile_count(args.n_in));
-  const int k_end = segment_begin(warp + 1, k_tiles);
-  const uint4* weight = part.weight + static_cast<int64_t>(blockIdx.x) * k_tiles * kWarp + lane;
-
-  const void* rows[kRowTiles];
-#pragma unroll
-  for (int t = 0; t < kRowTiles; ++t)
-    rows[t] = row_pointer<kBF16>(args, part, min(8 * t + g, part.row_count - 1));
-  float acc[kRowTiles][4] = {};
-  uint4 a[kAhead];
-  // All loads of a round are in flight together; past the end the last tile is read again.
-  const auto load_weights = [&](int begin) {
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      a[i] = __ldcs(weight + static_cast<int64_t>(min(begin + i, k_end - 1)) * kWarp);
-  };
-  const int k_begin = segment_begin(warp, k_tiles);
-  if (k_begin < k_end) load_weights(k_begin);
-  wait_for_previous();  // weights are nobody's result
-  for (int begin = k_begin; begin < k_end; begin += kAhead) {
-    if (begin > k_begin) load_weights(begin);
-#pragma unroll
-    for (int first = 0; first < kAhead; first += kRowsAhead) {
-      Loaded<kBF16> x[kRowsAhead][kRowTiles];
-#pragma unroll
-      for (int i = 0; i < kRowsAhead; ++i)
-#pragma unroll
-        for (int t = 0; t < kRowTiles; ++t)
-          x[i][t] = load_four<kBF16, kVector>(rows[t],
-                                              16 * min(begin + first + i, k_end - 1) + 4 * q, n_in);
-#pragma unroll
-      for (int i = 0; i < kRowsAhead; ++i) {
-        if (begin + first + i >= k_end) break;
-#pragma unroll
-        for (int t = 0; t < kRowTiles; ++t) multiply<kBF16>(acc[t], a[first + i], terms(x[i][t]));
-      }
-    }
+  if (block < beside_tiles) {
+    part = beside_part(args, block);
+  } else {
+    if (args.tiles != nullptr) wait_for_previous();  // which weights is a result
+    block -= beside_tiles;
+    const auto tiles = static_cast<int>(result_tiles(args, args.n_out));
+    if (!find_part(args, block % tiles, block / tiles, static_cast<int>(blockIdx.z), 8 * kRowTiles,
+                   part))
+      return;
   }
-#pragma unroll
-  for (int t = 0; t < kRowTiles; ++t) {
-    partial[warp][8 * t + 2 * q][g] = acc[t][0];
-    partial[warp][8 * t + 2 * q + 1][g] = acc[t][1];
-    partial[warp][8 * t + 2 * q][g + 8] = acc[t][2];
-    partial[warp][8 * t + 2 * q + 1][g + 8] = acc[t][3];
-  }
-  __syncthreads();
-  const Epilogue epilogue = {args.bias, args.scale, args.accumulate, args.out_is_bf16};
-  for (int i = threadIdx.x; i < part.row_count * kTileOutputs; i += kThreads) {
-    const int row = i / kTileOutputs;
-    const int output = static_cast<int>(blockIdx.x) * kTileOutputs + i % kTileOutputs;
-    if (output >= args.n_out) continue;
-    float sum = 0.0f;
-#pragma unroll
-    for (int segment = 0; segment < kSegments; ++segment)
-      sum += partial[segment][row][i % kTileOutputs];
-    finish(epilogue, args.out,
-           int64_t{part.row_begin + row} * args.out_stride + part.group * args.out_group + output,
-           output, sum);
-  }
+  stream_product<kRowTiles, kBF16, kVector, kNormed, kGated>(args, part,
+                                                             reinterpret_cast<float*>(normed));
 }
 
 constexpr int kBlockOutputs = 128;  // four warps of two tiles
 constexpr int kBlockRows = 64;      // two warps of four groups of eight rows
 constexpr int kChunkTiles = 4;      // inputs in shared memory: 64
 
-// Block x: 128 outputs; y: 64 rows or expert tile; z: group.
-template <bool kBF16, bool kVector>
-__global__ void __launch_bounds__(kThreads) tile_kernel(GemmArgs args) {
+// Block x: 128 outputs, or 64 results where they are gated; y: 64 rows or expert tile; z: group.
+template <bool kBF16, bool kVector, bool kGated>
+__global__ void __launch_bounds__(kProductThreads)
+    tile_kernel(const __grid_constant__ GemmArgs args) {
   // [tile of inputs][row][quad]: the four inputs of a lane, 8 bytes.
   __shared__ uint2 high[kChunkTiles][kBlockRows][4];
   __shared__ uint2 low[kBF16 ? 1 : kChunkTiles][kBF16 ? 1 : kBlockRows][4];
+  constexpr int kWarpTiles = kGated ? 1 : 2;  // of results: the second tile of a warp is up's
   Part part;
-  if (!find_part(args, kBlockRows, part)) return;
+  if (!find_part(args, static_cast<int>(blockIdx.x) * 4 * kWarpTiles, static_cast<int>(blockIdx.y),
+                 static_cast<int>(blockIdx.z), kBlockRows, part))
+    return;
   const int warp = threadIdx.x / kWarp;
   const int lane = threadIdx.x % kWarp;
   const int g = lane / 4;
   const int q = lane % 4;
   const int n_in = static_cast<int>(args.n_in);
   const int k_tiles = static_cast<int>(tile_count(args.n_in));
-  const int out_tiles = static_cast<int>(tile_count(args.n_out));
-  const int first_tile = static_cast<int>(blockIdx.x) * (kBlockOutputs / 16) + warp % 4 * 2;
+  const int out_tiles = static_cast<int>(tile_count(part.n_out));
+  const int first_tile = part.tile + warp % 4 * kWarpTiles;
   const int first_row = warp / 4 * (kBlockRows / 2);
   // Past the last output the first tile is read again and its result thrown away.
   const uint4* weight[2];
 #pragma unroll
-  for (int m = 0; m < 2; ++m)
+  for (int m = 0; m < 2; ++m) {
+    const int tile = kGated ? first_tile : first_tile + m;
+    const int64_t half = kGated ? m * out_tiles : 0;
     weight[m] =
-        part.weight + lane +
-        static_cast<int64_t>(first_tile + m < out_tiles ? first_tile + m : 0) * k_tiles * kWarp;
+        part.weight + lane + (half + (tile < out_tiles ? tile : 0)) * int64_t{k_tiles} * kWarp;
+  }
   // Each thread loads the inputs of one row: 4 inputs of every tile of the chunk.
   const int load_row = threadIdx.x / 4;
   const void* source = row_pointer<kBF16>(args, part, min(load_row, part.row_count - 1));
@@ -299,22 +122,26 @@ __global__ void __launch_bounds__(kThreads) tile_kernel(GemmArgs args) {
       }
     }
   }
-  const Epilogue epilogue = {args.bias, args.scale, args.accumulate, args.out_is_bf16};
+  const Target target{args, part};
 #pragma unroll
-  for (int m = 0; m < 2; ++m)
+  for (int m = 0; m < kWarpTiles; ++m)
 #pragma unroll
     for (int n = 0; n < 4; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int output = (first_tile + m) * kTileOutputs + g + (i >= 2 ? 8 : 0);
+        const int64_t output = (first_tile + m) * kTileOutputs + g + (i >= 2 ? 8 : 0);
         const int row = first_row + 8 * n + 2 * q + i % 2;
-        if (output >= args.n_out || row >= part.row_count) continue;
-        finish(
-            epilogue, args.out,
-            int64_t{part.row_begin + row} * args.out_stride + part.group * args.out_group + output,
-            output, total[m][n][i] + acc[m][n][i]);
+        if (output >= part.n_out || row >= part.row_count) continue;
+        const int64_t at = target.place(row, output);
+        const float sum = total[m][n][i] + acc[m][n][i];
+        if constexpr (kGated)
+          target.store(at, silu_times(sum, total[1][n][i] + acc[1][n][i]));
+        else
+          target.finish(at, output, sum, target.before(at));
       }
 }
+
+constexpr int kPackThreads = kTileBytes / 2;  // one a number of a tile
 
 template <typename T>
 __global__ void pack_kernel(const T* source, int64_t stride, bool transposed, int64_t n_out,
@@ -339,54 +166,60 @@ void launch_pack(cudaStream_t stream, const PackArgs& args, void* packed) {
   const int64_t tiles = tile_count(args.n_out) * tile_count(args.n_in);
   const int64_t width = std::min<int64_t>(tiles, 65535);
   const dim3 grid(static_cast<unsigned>(width), static_cast<unsigned>((tiles + width - 1) / width));
-  pack_kernel<<<grid, kThreads, 0, stream>>>(static_cast<const T*>(args.source), args.stride,
-                                             args.transposed, args.n_out, args.n_in,
-                                             static_cast<__nv_bfloat16*>(packed));
+  pack_kernel<<<grid, kPackThreads, 0, stream>>>(static_cast<const T*>(args.source), args.stride,
+                                                 args.transposed, args.n_out, args.n_in,
+                                                 static_cast<__nv_bfloat16*>(packed));
 }
 
-// Whether the device knows programmatic dependent launch.
-bool starts_early() {
-  static const bool known = [] {
-    int device = 0;
-    int major = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
-               cudaSuccess &&
-           major >= 9;
-  }();
-  return known;
-}
-
-template <int kRowTiles, bool kBF16, bool kVector>
+template <int kRowTiles, bool kBF16, bool kVector, bool kNormed = false, bool kGated = false>
 void launch_stream(cudaStream_t stream, const GemmArgs& args) {
   constexpr int kRows = 8 * kRowTiles;
   const int64_t parts = args.tiles != nullptr ? args.tile_limit : (args.rows + kRows - 1) / kRows;
-  const dim3 grid(static_cast<unsigned>(tile_count(args.n_out)), static_cast<unsigned>(parts),
-                  static_cast<unsigned>(args.groups));
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(kThreads);
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = starts_early() ? 1 : 0;
-  cudaLaunchKernelEx(&config, stream_kernel<kRowTiles, kBF16, kVector>, args);
+  int64_t blocks = result_tiles(args, args.n_out) * parts;
+  if (args.beside.weight != nullptr) blocks += result_tiles(args, args.beside.n_out);
+  const dim3 grid(static_cast<unsigned>(blocks), 1, static_cast<unsigned>(args.groups));
+  const int64_t bytes = kNormed ? normed_bytes(args.rows, args.n_in) : 0;
+  launch_early(stream, grid, kProductThreads, static_cast<size_t>(bytes),
+               stream_kernel<kRowTiles, kBF16, kVector, kNormed, kGated>, args);
 }
 
-template <bool kBF16, bool kVector>
-void launch(cudaStream_t stream, const GemmArgs& args) {
-  const int64_t rows = args.tiles != nullptr ? args.tile_rows : args.rows;
-  // Rows that are no multiple of four elements are rare and small: one instance serves them.
-  if (rows <= 8 && kVector) return launch_stream<1, kBF16, kVector>(stream, args);
-  if (rows <= 16) return launch_stream<2, kBF16, kVector>(stream, args);
-  if (rows <= 32 && kVector) return launch_stream<4, kBF16, kVector>(stream, args);
+template <bool kBF16, bool kVector, bool kGated>
+void launch_tiles(cudaStream_t stream, const GemmArgs& args) {
   const int64_t parts =
       args.tiles != nullptr ? args.tile_limit : (args.rows + kBlockRows - 1) / kBlockRows;
   const dim3 grid(static_cast<unsigned>((args.n_out + kBlockOutputs - 1) / kBlockOutputs),
                   static_cast<unsigned>(parts), static_cast<unsigned>(args.groups));
-  tile_kernel<kBF16, kVector><<<grid, kThreads, 0, stream>>>(args);
+  tile_kernel<kBF16, kVector, kGated><<<grid, kProductThreads, 0, stream>>>(args);
+}
+
+int64_t rows_at_once(const GemmArgs& args) {
+  return args.tiles != nullptr ? args.tile_rows : args.rows;
+}
+
+template <bool kBF16, bool kVector>
+void launch(cudaStream_t stream, const GemmArgs& args) {
+  const int64_t rows = rows_at_once(args);
+  // Rows that are no multiple of four elements are rare and small: one instance serves them.
+  if (rows <= 8 && kVector) return launch_stream<1, kBF16, kVector>(stream, args);
+  if (rows <= 16) return launch_stream<2, kBF16, kVector>(stream, args);
+  if (rows <= 32 && kVector) return launch_stream<4, kBF16, kVector>(stream, args);
+  launch_tiles<kBF16, kVector, false>(stream, args);
+}
+
+void launch_gated(cudaStream_t stream, const GemmArgs& args) {
+  const int64_t rows = rows_at_once(args);
+  if (args.norm_weight != nullptr) return launch_stream<1, false, true, true, true>(stream, args);
+  if (rows <= 8) return launch_stream<1, false, true, false, true>(stream, args);
+  if (rows <= 16) return launch_stream<2, false, true, false, true>(stream, args);
+  if (rows <= 32) return launch_stream<4, false, true, false, true>(stream, args);
+  launch_tiles<false, true, true>(stream, args);
+}
+
+// Whether rows are aligned to four elements.
+bool is_vector(const GemmArgs& args) {
+  const uintptr_t row_alignment = args.x_is_bf16 ? 8 : 16;
+  return args.n_in % 4 == 0 && args.x_stride % 4 == 0 && args.x_group % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(args.x) % row_alignment == 0;
 }
 
 }  // namespace
@@ -404,14 +237,43 @@ int expert_tile_rows(int64_t pairs, int64_t experts) {
   return kBlockRows;
 }
 
+bool norms_rows(const GemmArgs& args) {
+  // Every block norms the rows again: with more of them a launch of its own is less.
+  constexpr int64_t kMostNormedRows = 2;
+  constexpr int64_t kMostNormedBytes = 80 << 10;  // a block of any device has 99
+  return args.rows <= kMostNormedRows && !args.x_is_bf16 && is_vector(args) &&
+         args.tiles == nullptr && args.groups == 1 &&
+         normed_bytes(args.rows, args.n_in) <= kMostNormedBytes;
+}
+
+bool gates_rows(const GemmArgs& args) {
+  return !args.x_is_bf16 && is_vector(args) && args.groups == 1 &&
+         args.n_out % (2 * kTileOutputs) == 0;
+}
+
 void gemm(cudaStream_t stream, const GemmArgs& args) {
   if (args.rows == 0 || args.n_out == 0) return;
-  const uintptr_t row_alignment = args.x_is_bf16 ? 8 : 16;
-  const bool vector = args.n_in % 4 == 0 && args.x_stride % 4 == 0 && args.x_group % 4 == 0 &&
-                      reinterpret_cast<uintptr_t>(args.x) % row_alignment == 0;
+  constexpr int64_t kMostBesideRows = 32;
+  if (args.beside.weight != nullptr &&
+      (!is_vector(args) || std::max(args.beside.rows, rows_at_once(args)) > kMostBesideRows)) {
+    GemmArgs other = args;
+    other.beside = {};
+    gemm(stream, other);
+    other.weight = args.beside.weight;
+    other.tiles = nullptr;
+    other.n_out = args.beside.n_out;
+    other.rows = args.beside.rows;
+    other.x_rows = nullptr;
+    other.bias = args.beside.bias;
+    other.out = args.beside.out;
+    other.out_stride = args.beside.out_stride;
+    return gemm(stream, other);
+  }
+  if (args.gated) return launch_gated(stream, args);
+  if (args.norm_weight != nullptr) return launch_stream<1, false, true, true>(stream, args);
   if (args.x_is_bf16)
-    return vector ? launch<true, true>(stream, args) : launch<true, false>(stream, args);
-  vector ? launch<false, true>(stream, args) : launch<false, false>(stream, args);
+    return is_vector(args) ? launch<true, true>(stream, args) : launch<true, false>(stream, args);
+  is_vector(args) ? launch<false, true>(stream, args) : launch<false, false>(stream, args);
 }
 
 }  // namespace foresail::cuda

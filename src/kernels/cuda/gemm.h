@@ -41,21 +41,37 @@ struct PackArgs {
 };
 void pack_tiles(cudaStream_t stream, const PackArgs& args, void* packed);
 
-// Rows of one expert: pairs [begin, begin + count) of the list ordered by expert.
-struct ExpertTile {
+// Rows of one expert: pairs [begin, begin + count) of the list ordered by expert; and its weights.
+struct alignas(16) ExpertTile {
   int32_t expert;
   int32_t begin;
-  int32_t count;
+  int32_t count;  // 0: nothing
+  const void* gate_up;
+  const void* down;
+};
+
+// Rows that a block of 16 outputs takes at once, where a kernel is for few rows only.
+constexpr int kFewRows = 8;
+
+// A second matrix of as many inputs in the same launch. Its rows are the first `rows` of x, without
+// a list; what else is done to results is done to its own too.
+struct BesideArgs {
+  const void* weight = nullptr;  // null: none
+  int64_t n_out = 0;
+  int64_t rows = 0;
+  const float* bias = nullptr;
+  void* out = nullptr;
+  int64_t out_stride = 0;
 };
 
 struct GemmArgs {
-  // One of: `weight`; or `weights` of `groups` matrices of one shape (heads); or `weights` with
-  // `tiles`, of which the first *tile_count are to be done and tile_limit at most exist.
+  // One of: `weight`; or `weights` of `groups` matrices of one shape (heads); or tile_limit `tiles`
+  // with the weights of each.
   const void* weight = nullptr;
   const void* const* weights = nullptr;
   int groups = 1;
   const ExpertTile* tiles = nullptr;
-  const int32_t* tile_count = nullptr;
+  bool tiles_down = false;  // the tiles' `down`, otherwise their `gate_up`
   int tile_limit = 0;
   int tile_rows = 0;  // most rows of a tile: a value of expert_tile_rows()
 
@@ -79,8 +95,18 @@ struct GemmArgs {
   bool accumulate = false;
   float scale = 1.0f;
   const float* bias = nullptr;
+
+  // The rows of x are normed first (rows.h); only where norms_rows() says so.
+  const float* norm_weight = nullptr;
+  float norm_eps = 0.0f;
+  // out [rows, n_out / 2] = silu(first half of the outputs) * second half, and nothing else of the
+  // above; x f32, groups == 1, only where gates_rows() says so.
+  bool gated = false;
+  BesideArgs beside;
 };
 void gemm(cudaStream_t stream, const GemmArgs& args);
+bool norms_rows(const GemmArgs& args);
+bool gates_rows(const GemmArgs& args);
 
 // Rows of a tile for so many pairs over so many experts.
 int expert_tile_rows(int64_t pairs, int64_t experts);

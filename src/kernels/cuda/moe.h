@@ -34,18 +34,24 @@ struct RouteArgs {
 };
 void route(cudaStream_t stream, const RouteArgs& args);
 
+// Tables of [experts] packed matrices, in device memory.
+struct ExpertTables {
+  const void* const* gate_up = nullptr;
+  const void* const* down = nullptr;
+};
+
 // Orders the (row, choice) pairs by expert and cuts each expert's pairs into tiles.
 struct PairLists {
   int32_t* pair_row = nullptr;    // [pairs] row of the pair at a place of the order
   int32_t* pair_place = nullptr;  // [pairs] place of pair row * top_k + choice
-  ExpertTile* tiles = nullptr;    // [tile_limit(...)]
-  int32_t* tile_count = nullptr;
+  ExpertTile* tiles = nullptr;    // [tile_limit], in ascending order; unused ones come last
+  int32_t tile_limit = 0;         // tile_limit(...)
 };
 constexpr int64_t tile_limit(int64_t pairs, int64_t experts, int64_t tile_rows) {
   return (pairs < experts ? pairs : experts) + pairs / tile_rows;
 }
 void order_pairs(cudaStream_t stream, const int32_t* ids, int64_t pairs, int top_k, int tile_rows,
-                 const PairLists& lists);
+                 const ExpertTables& experts, const PairLists& lists);
 
 // out f32 row t += sum over its choices of weight * results[place], in ascending expert id.
 void combine(cudaStream_t stream, const float* results, const int32_t* pair_place,

@@ -2,7 +2,8 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rows.cuh"
 
 namespace foresail::cuda {
 namespace {
@@ -25,6 +26,8 @@ void with_type(Element element, Body&& body) {
 template <typename In, typename Out>
 __global__ void copy_kernel(const In* in, int64_t in_stride, const int32_t* rows, float scale,
                             Out* out, int64_t out_stride, int64_t cols) {
+  let_next_start();
+  wait_for_previous();
   const int64_t t = blockIdx.x;
   const int64_t source = rows != nullptr ? rows[t] : t;
   for (int64_t i = threadIdx.x; i < cols; i += kThreads)
@@ -35,9 +38,11 @@ void copy(cudaStream_t stream, const Rows& in, const int32_t* rows, float scale,
   if (out.rows == 0) return;
   with_type(in.element, [&](auto* in_type) {
     with_type(out.element, [&](auto* out_type) {
-      copy_kernel<<<blocks(out.rows), kThreads, 0, stream>>>(
-          static_cast<decltype(in_type)>(in.data), in.stride, rows, scale,
-          static_cast<decltype(out_type)>(out.data), out.stride, out.cols);
+      launch_early(stream, blocks(out.rows), kThreads, 0,
+                   copy_kernel<std::remove_pointer_t<decltype(in_type)>,
+                               std::remove_pointer_t<decltype(out_type)>>,
+                   static_cast<decltype(in_type)>(in.data), in.stride, rows, scale,
+                   static_cast<decltype(out_type)>(out.data), out.stride, out.cols);
     });
   });
 }
@@ -47,6 +52,7 @@ __global__ void rms_norm_kernel(const In* x, int64_t x_stride, const float* weig
                                 Out* out, int64_t out_stride, int64_t cols) {
   __shared__ float scratch[kThreads / kWarp];
   let_next_start();
+  wait_for_previous();
   const In* row = x + blockIdx.x * x_stride;
   // The first kKept numbers of a thread and their weights are loaded together and kept.
   constexpr int kKept = 8;
@@ -60,13 +66,13 @@ __global__ void rms_norm_kernel(const In* x, int64_t x_stride, const float* weig
     factors[i] = at < cols ? weight[at] : 0.0f;
   }
 #pragma unroll
-  for (int i = 0; i < kKept; ++i) squares += kept[i] * kept[i];
+  for (int i = 0; i < kKept; ++i) squares = __fmaf_rn(kept[i], kept[i], squares);
   for (int64_t i = threadIdx.x + kKept * kThreads; i < cols; i += kThreads) {
     const float value = load_value(row, i);
-    squares += value * value;
+    squares = __fmaf_rn(value, value, squares);
   }
   const float total = block_sum<kThreads>(squares, scratch);
-  const float factor = rsqrtf(total / static_cast<float>(cols) + eps);
+  const float factor = norm_factor(total, cols, eps);
   Out* to = out + blockIdx.x * out_stride;
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
@@ -83,21 +89,8 @@ __global__ void silu_mul_kernel(const float* gate_up, int64_t stride, Out* out, 
   let_next_start();
   const float* row = gate_up + blockIdx.x * stride;
   for (int64_t i = blockIdx.y * kThreads + threadIdx.x; i < cols; i += gridDim.y * kThreads) {
-    const float gate = row[i];
-    store_value(out + blockIdx.x * out_stride, i, gate / (1.0f + expf(-gate)) * row[cols + i]);
+    store_value(out + blockIdx.x * out_stride, i, silu_times(row[i], row[cols + i]));
   }
-}
-
-struct Turn {
-  float cos, sin;
-  int first, second;  // places of the pair in the rotated part
-};
-
-__device__ __forceinline__ Turn turn_of(const Rope& rope, int64_t position, int pair) {
-  const int half = rope.dim / 2;
-  const int64_t at = position * half + pair;
-  return {rope.cos[at], rope.sin[at], rope.half_split ? pair : 2 * pair,
-          rope.half_split ? pair + half : 2 * pair + 1};
 }
 
 // Block x: row; y: head.
@@ -111,10 +104,9 @@ __global__ void rotate_kernel(float* q, int64_t stride, int64_t head_dim, Rope r
     for (int64_t i = threadIdx.x; i < plain; i += blockDim.x) head[i] *= scale;
   for (int pair = threadIdx.x; pair < rope.dim / 2; pair += blockDim.x) {
     const Turn turn = turn_of(rope, positions[blockIdx.x], pair);
-    const float a = head[plain + turn.first];
-    const float b = head[plain + turn.second];
-    head[plain + turn.first] = scale * (a * turn.cos - b * turn.sin);
-    head[plain + turn.second] = scale * (a * turn.sin + b * turn.cos);
+    const float2 turned = turn.of(head[plain + turn.first], head[plain + turn.second]);
+    head[plain + turn.first] = scale * turned.x;
+    head[plain + turn.second] = scale * turned.y;
   }
 }
 
@@ -133,19 +125,8 @@ __global__ void store_kernel(const float* kv, int64_t stride, const float* norm_
       store_value(to, i, row[i] * inverse_scale);
     return;
   }
-  float squares = 0.0f;
-  for (int i = threadIdx.x; i < latent_dim; i += kThreads) squares += row[i] * row[i];
-  const float total = block_sum<kThreads>(squares, scratch);
-  const float factor = rsqrtf(total / static_cast<float>(latent_dim) + eps);
-  for (int i = threadIdx.x; i < latent_dim; i += kThreads)
-    store_value(to, i, row[i] * factor * norm_weight[i] * inverse_scale);
-  for (int pair = threadIdx.x; pair < rope_dim / 2; pair += kThreads) {
-    const Turn turn = turn_of(rope, positions[blockIdx.x], pair);
-    const float a = row[latent_dim + turn.first];
-    const float b = row[latent_dim + turn.second];
-    store_value(to, latent_dim + turn.first, (a * turn.cos - b * turn.sin) * inverse_scale);
-    store_value(to, latent_dim + turn.second, (a * turn.sin + b * turn.cos) * inverse_scale);
-  }
+  store_latent_row<kThreads>(row, norm_weight, eps, rope, positions[blockIdx.x], to, latent_dim,
+                             rope_dim, inverse_scale, scratch);
 }
 
 template <typename Out>
@@ -175,9 +156,11 @@ void rms_norm(cudaStream_t stream, const Rows& x, const float* weight, float eps
   if (x.rows == 0) return;
   with_type(x.element, [&](auto* in_type) {
     with_type(out.element, [&](auto* out_type) {
-      rms_norm_kernel<<<blocks(x.rows), kThreads, 0, stream>>>(
-          static_cast<decltype(in_type)>(x.data), x.stride, weight, eps,
-          static_cast<decltype(out_type)>(out.data), out.stride, x.cols);
+      launch_early(stream, blocks(x.rows), kThreads, 0,
+                   rms_norm_kernel<std::remove_pointer_t<decltype(in_type)>,
+                                   std::remove_pointer_t<decltype(out_type)>>,
+                   static_cast<decltype(in_type)>(x.data), x.stride, weight, eps,
+                   static_cast<decltype(out_type)>(out.data), out.stride, x.cols);
     });
   });
 }

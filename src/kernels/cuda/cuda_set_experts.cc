@@ -1,0 +1,285 @@
+// Products around the layers' norms, gated MLPs and experts of the CUDA set.
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/cuda/cuda_set.h"
+
+namespace foresail {
+namespace {
+
+// (row, choice) pairs worked on together: bounds the memory of a long prefill. Within so many, each
+// expert's weights are read once.
+constexpr int64_t kMostPairs = 8192;
+
+size_t align_up(size_t size_bytes) {
+  return (size_bytes + 255) / 256 * 256;
+}
+
+// f32 or bf16 rows as the x of a product.
+cuda::GemmArgs product_of(const MatrixView& x) {
+  return {.n_in = x.cols,
+          .rows = x.rows,
+          .x = x.data,
+          .x_is_bf16 = x.dtype == DType::kBF16,
+          .x_stride = x.stride};
+}
+
+// Whether the product may norm these rows itself; then it will.
+bool norms(const RowNorm& norm, cuda::GemmArgs& args) {
+  if (norm.weight == nullptr || !cuda::norms_rows(args)) return false;
+  args.norm_weight = norm.weight;
+  args.norm_eps = norm.eps;
+  return true;
+}
+
+}  // namespace
+
+const MatrixView& CudaKernels::normed_rows(const MatrixView& x, const RowNorm& norm) {
+  if (norm.weight == nullptr) return x;
+  rms_norm(x, norm.weight, norm.eps, norm.normed);
+  return norm.normed;
+}
+
+void CudaKernels::project(const MatrixView& x, const RowNorm& norm,
+                          std::span<const RowProduct> projections) {
+  cuda::GemmArgs args = product_of(x);
+  if (!norms(norm, args)) args = product_of(normed_rows(x, norm));
+  for (size_t i = 0; i < projections.size(); i += 2) {
+    const RowProduct& first = projections[i];
+    args.weight = CudaMatrix::data_of(*first.weight);
+    args.n_out = first.weight->n_out();
+    args.bias = first.bias;
+    args.out = first.out.data;
+    args.out_stride = first.out.stride;
+    args.beside = {};
+    if (i + 1 < projections.size()) {
+      const RowProduct& second = projections[i + 1];
+      args.beside = {.weight = CudaMatrix::data_of(*second.weight),
+                     .n_out = second.weight->n_out(),
+                     .rows = x.rows,
+                     .bias = second.bias,
+                     .out = second.out.data,
+                     .out_stride = second.out.stride};
+    }
+    cuda::gemm(stream(), args);
+  }
+  check("project");
+}
+
+void CudaKernels::gated_mlp(const MatrixView& x, const RowNorm& norm, const ExpertWeights& weights,
+                            float scale, const GatedScratch& scratch, const MatrixView& out) {
+  cuda::GemmArgs args = product_of(x);
+  if (!norms(norm, args)) args = product_of(normed_rows(x, norm));
+  args.weight = CudaMatrix::data_of(*weights.gate_up);
+  args.n_out = weights.gate_up->n_out();
+  args.gated = cuda::gates_rows(args);
+  const MatrixView& product = args.gated ? scratch.inner : scratch.gate_up;
+  args.out = product.data;
+  args.out_is_bf16 = product.dtype == DType::kBF16;
+  args.out_stride = product.stride;
+  cuda::gemm(stream(), args);
+  check("gated_mlp");
+  if (!args.gated) silu_mul(scratch.gate_up, scratch.inner);
+  linear(scratch.inner, *weights.down, nullptr, scale, true, out);
+}
+
+namespace {
+
+cuda::RouteArgs route_args(const MatrixView& logits, const RouteParams& params) {
+  FORESAIL_CHECK(params.expert_count <= cuda::kMostExperts && params.top_k <= cuda::kMostChoices &&
+                     params.group_count <= cuda::kMostGroups,
+                 "{} experts, {} chosen, {} groups", params.expert_count, params.top_k,
+                 params.group_count);
+  return {.logits = static_cast<const float*>(logits.data),
+          .stride = logits.stride,
+          .rows = logits.rows,
+          .sigmoid = params.score == GateScore::kSigmoid,
+          .group_rule = params.group_score == GroupScore::kMax         ? cuda::GroupRule::kMax
+                        : params.group_score == GroupScore::kTopTwoSum ? cuda::GroupRule::kTopTwoSum
+                                                                       : cuda::GroupRule::kNone,
+          .experts = params.expert_count,
+          .top_k = params.top_k,
+          .groups = params.group_count,
+          .top_groups = params.top_groups,
+          .normalize = params.normalize,
+          .scale = params.scale,
+          .bias = params.bias};
+}
+
+}  // namespace
+
+void CudaKernels::route(const MatrixView& logits, const RouteParams& params, int32_t* ids,
+                        float* weights) {
+  cuda::RouteArgs args = route_args(logits, params);
+  args.ids = ids;
+  args.weights = weights;
+  cuda::route(stream(), args);
+  check("route");
+}
+
+cuda::ExpertTables CudaKernels::expert_tables(std::span<const ExpertWeights> experts) {
+  std::vector<const void*> pointers;
+  pointers.reserve(2 * experts.size());
+  for (const ExpertWeights& expert : experts)
+    pointers.push_back(CudaMatrix::data_of(*expert.gate_up));
+  for (const ExpertWeights& expert : experts) pointers.push_back(CudaMatrix::data_of(*expert.down));
+  const void* const* table = table_of(experts.data(), std::move(pointers));
+  return {table, table + experts.size()};
+}
+
+void CudaKernels::experts(const MatrixView& x, std::span<const ExpertWeights> experts,
+                          const int32_t* ids, const float* weights, int top_k,
+                          const MatrixView& out) {
+  const cuda::ExpertTables tables = expert_tables(experts);
+  const auto expert_count = static_cast<int64_t>(experts.size());
+  const int64_t inner = experts[0].down->n_in();
+  const int64_t hidden = experts[0].down->n_out();
+  const bool bf16 = x.dtype == DType::kBF16;
+
+  const int64_t most_rows = std::max<int64_t>(kMostPairs / top_k, 1);
+  for (int64_t first = 0; first < x.rows; first += most_rows) {
+    const int64_t rows = std::min(most_rows, x.rows - first);
+    const int64_t pairs = rows * top_k;
+    const int tile_rows = cuda::expert_tile_rows(pairs, expert_count);
+    const int64_t tiles = cuda::tile_limit(pairs, expert_count, tile_rows);
+    const size_t row_bytes = align_up(pairs * sizeof(int32_t));
+    auto* lists_data = static_cast<std::byte*>(scratch(
+        Scratch::kPairs, 2 * row_bytes + static_cast<size_t>(tiles) * sizeof(cuda::ExpertTile)));
+    cuda::PairLists lists;
+    lists.pair_row = reinterpret_cast<int32_t*>(lists_data);
+    lists.pair_place = reinterpret_cast<int32_t*>(lists_data + row_bytes);
+    lists.tiles = reinterpret_cast<cuda::ExpertTile*>(lists_data + 2 * row_bytes);
+    lists.tile_limit = static_cast<int32_t>(tiles);
+    void* inner_rows =
+        scratch(Scratch::kHidden, static_cast<size_t>(pairs * inner) * (bf16 ? 2 : 4));
+    auto* results = static_cast<float*>(
+        scratch(Scratch::kResults, static_cast<size_t>(pairs * hidden) * sizeof(float)));
+    const int32_t* part_ids = ids + first * top_k;
+
+    cuda::order_pairs(stream(), part_ids, pairs, top_k, tile_rows, tables, lists);
+    cuda::GemmArgs args = {
+        .tiles = lists.tiles,
+        .tile_limit = static_cast<int>(tiles),
+        .tile_rows = tile_rows,
+        .n_out = 2 * inner,
+        .n_in = x.cols,
+        .rows = pairs,
+        .x = static_cast<const std::byte*>(x.data) + first * x.stride * (bf16 ? 2 : 4),
+        .x_is_bf16 = bf16,
+        .x_stride = x.stride,
+        .x_rows = lists.pair_row,
+        .out = inner_rows,
+        .out_stride = inner};
+    args.gated = cuda::gates_rows(args);
+    if (!args.gated) {
+      args.out = scratch(Scratch::kGateUp, static_cast<size_t>(pairs * 2 * inner) * sizeof(float));
+      args.out_stride = 2 * inner;
+    }
+    cuda::gemm(stream(), args);
+    if (!args.gated)
+      cuda::silu_mul(
+          stream(), {args.out, cuda::Element::kF32, pairs, 2 * inner, 2 * inner},
+          {inner_rows, bf16 ? cuda::Element::kBF16 : cuda::Element::kF32, pairs, inner, inner});
+    args.gated = false;
+    args.tiles_down = true;
+    args.n_out = hidden;
+    args.n_in = inner;
+    args.x = inner_rows;
+    args.x_stride = inner;
+    args.x_rows = nullptr;
+    args.out = results;
+    args.out_stride = hidden;
+    cuda::gemm(stream(), args);
+    cuda::combine(stream(), results, lists.pair_place, part_ids, weights + first * top_k, top_k,
+                  {static_cast<float*>(out.data) + first * out.stride, cuda::Element::kF32, rows,
+                   hidden, out.stride});
+  }
+  check("experts");
+}
+
+bool CudaKernels::mixes_at_once(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
+                                const MixtureScratch& scratch) const {
+  const auto fits = [](const ExpertWeights& expert) {
+    return expert.down->n_in() % cuda::kTileInputs == 0;
+  };
+  const MatrixView& inner = scratch.shared.inner;
+  const bool shared_fits =
+      mixture.shared.gate_up == nullptr ||
+      (fits(mixture.shared) && inner.dtype == DType::kF32 && inner.stride == inner.cols);
+  // With more rows the experts' weights are read faster one launch after the other.
+  return norm.weight != nullptr && cuda::norms_rows(product_of(x)) &&
+         x.rows * mixture.route.top_k <= cuda::kFewPairs &&
+         mixture.route.expert_count <= cuda::kFewExperts &&
+         cuda::gates_rows(product_of(norm.normed)) && fits(mixture.experts[0]) && shared_fits;
+}
+
+void CudaKernels::mix_experts(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
+                              const MixtureScratch& scratch, const MatrixView& out) {
+  if (!mixes_at_once(x, norm, mixture, scratch))
+    return KernelSet::mix_experts(x, norm, mixture, scratch, out);
+  if (x.rows == 0) return;
+  const int64_t pairs = x.rows * mixture.route.top_k;
+  const int64_t inner_dim = mixture.experts[0].down->n_in();
+  const auto tile_limit = std::min<int64_t>(pairs, mixture.route.expert_count);
+  const size_t list_bytes = align_up(pairs * sizeof(int32_t));
+  auto* lists = static_cast<std::byte*>(
+      this->scratch(Scratch::kPairs, 2 * list_bytes + tile_limit * sizeof(cuda::ExpertTile)));
+  const cuda::ChosenPairs chosen = {
+      .row = reinterpret_cast<int32_t*>(lists),
+      .weight = reinterpret_cast<float*>(lists + list_bytes),
+      .tiles = reinterpret_cast<cuda::ExpertTile*>(lists + 2 * list_bytes),
+      .tile_limit = static_cast<int32_t>(tile_limit),
+      .count = pairs};
+  auto* inner = static_cast<float*>(
+      this->scratch(Scratch::kHidden, static_cast<size_t>(pairs * inner_dim) * sizeof(float)));
+  // Comes zeroed, and every call leaves it so.
+  auto* arrived = static_cast<int32_t*>(this->scratch(Scratch::kArrived, sizeof(int32_t)));
+
+  cuda::ChooseArgs choose = {.router = product_of(x),
+                             .route = route_args(scratch.logits, mixture.route),
+                             .normed = static_cast<float*>(norm.normed.data),
+                             .normed_stride = norm.normed.stride,
+                             .experts = expert_tables(mixture.experts),
+                             .pairs = chosen,
+                             .arrived = arrived};
+  if (!norms(norm, choose.router)) choose.router = product_of(normed_rows(x, norm));
+  choose.shared = choose.router;
+  choose.router.weight = CudaMatrix::data_of(*mixture.router);
+  choose.router.n_out = mixture.router->n_out();
+  choose.router.out = scratch.logits.data;
+  choose.router.out_stride = scratch.logits.stride;
+  cuda::MixArgs mix = {.pairs = chosen,
+                       .inner = inner,
+                       .inner_dim = inner_dim,
+                       .out = static_cast<float*>(out.data),
+                       .out_stride = out.stride,
+                       .n_out = out.cols,
+                       .rows = x.rows};
+  if (mixture.shared.gate_up != nullptr) {
+    const MatrixView& shared = scratch.shared.inner;
+    choose.shared.weight = CudaMatrix::data_of(*mixture.shared.gate_up);
+    choose.shared.n_out = mixture.shared.gate_up->n_out();
+    choose.shared.gated = true;
+    choose.shared.out = shared.data;
+    choose.shared.out_stride = shared.stride;
+    mix.shared_down = CudaMatrix::data_of(*mixture.shared.down);
+    mix.shared = static_cast<const float*>(shared.data);
+    mix.shared_dim = shared.cols;
+  }
+  cuda::choose(stream(), choose);
+  cuda::GemmArgs gate_up = product_of(norm.normed);
+  gate_up.rows = pairs;
+  gate_up.tiles = chosen.tiles;
+  gate_up.tile_limit = chosen.tile_limit;
+  gate_up.tile_rows = cuda::kFewRows;
+  gate_up.n_out = 2 * inner_dim;
+  gate_up.x_rows = chosen.row;
+  gate_up.out = inner;
+  gate_up.out_stride = inner_dim;
+  gate_up.gated = true;
+  cuda::gemm(stream(), gate_up);
+  cuda::mix(stream(), mix);
+  check("mix_experts");
+}
+
+}  // namespace foresail

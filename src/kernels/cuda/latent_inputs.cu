@@ -1,0 +1,139 @@
+#include "kernels/cuda/latent_inputs.h"
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/product.cuh"
+#include "kernels/cuda/rows.cuh"
+
+namespace foresail::cuda {
+namespace {
+
+constexpr int kWarps = kProductThreads / kWarp;
+// Beyond it the weights would be read too often: a block takes kFewRows.
+constexpr int64_t kMostRows = 32;
+constexpr int kMostHeadTiles = kSegments;  // of the inputs of a head
+
+// 16 latent numbers of one head for up to eight rows, by a warp. The sums go as in gemm().
+template <typename Out>
+__device__ __forceinline__ void absorb(const LatentInputsArgs& args, int first_row, int row_count,
+                                       int head, int tile) {
+  const int lane = threadIdx.x % kWarp;
+  const int g = lane / 4;
+  const int q = lane % 4;
+  const int k_tiles = static_cast<int>(tile_count(args.nope_dim));
+  const bool is_mine = tile < tile_count(args.cache.latent_dim);
+  uint4 a[kMostHeadTiles];
+  if (is_mine) {
+    const auto* weight = static_cast<const uint4*>(args.weights[head]) +
+                         static_cast<int64_t>(tile) * k_tiles * kWarp + lane;
+#pragma unroll
+    for (int k = 0; k < kMostHeadTiles; ++k)
+      if (k < k_tiles) a[k] = __ldg(weight + k * kWarp);
+  }
+  wait_for_previous();  // weights are nobody's result
+  if (!is_mine) return;
+  const int64_t row = first_row + min(g, row_count - 1);
+  const float* from =
+      args.q + row * args.q_stride + int64_t{head} * (args.nope_dim + args.rope.dim);
+  const float scale = args.row_scale != nullptr ? args.row_scale[row] : 1.0f;
+  Loaded<false> x[kMostHeadTiles];
+#pragma unroll
+  for (int k = 0; k < kMostHeadTiles; ++k)
+    if (k < k_tiles) x[k] = load_four<false, true>(from, 16 * k + 4 * q, args.nope_dim);
+  float sum[4] = {};
+#pragma unroll
+  for (int k = 0; k < kMostHeadTiles; ++k) {
+    if (k >= k_tiles) break;
+    float4& four = x[k].four;
+    if (args.row_scale != nullptr)
+      four = make_float4(four.x * scale, four.y * scale, four.z * scale, four.w * scale);
+    float acc[4] = {};  // so few tiles are a segment each
+    multiply<false>(acc, a[k], split(four));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum[i] += acc[i];
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int result_row = 2 * q + i % 2;
+    const int output = tile * kTileOutputs + g + (i >= 2 ? 8 : 0);
+    if (result_row >= row_count || output >= args.cache.latent_dim) continue;
+    store_value(static_cast<Out*>(args.out) + (first_row + result_row) * args.out_stride +
+                    int64_t{head} * (args.cache.latent_dim + args.rope.dim),
+                output, sum[i]);
+  }
+}
+
+// The rotated parts of a row's queries, and its row of the cache.
+template <typename Out, typename T>
+__device__ __forceinline__ void rotate_row(const LatentInputsArgs& args, int64_t row,
+                                           float inverse_scale, float* scratch) {
+  const int64_t position = args.positions[row];
+  const float scale = args.row_scale != nullptr ? args.row_scale[row] : 1.0f;
+  const int pairs = args.rope.dim / 2;
+  for (int i = threadIdx.x; i < args.heads * pairs; i += kProductThreads) {
+    const int head = i / pairs;
+    const Turn turn = turn_of(args.rope, position, i % pairs);
+    const float* from = args.q + row * args.q_stride +
+                        int64_t{head} * (args.nope_dim + args.rope.dim) + args.nope_dim;
+    const float2 turned = turn.of(from[turn.first], from[turn.second]);
+    Out* to = static_cast<Out*>(args.out) + row * args.out_stride +
+              int64_t{head} * (args.cache.latent_dim + args.rope.dim) + args.cache.latent_dim;
+    store_value(to, turn.first, scale * turned.x);
+    store_value(to, turn.second, scale * turned.y);
+  }
+  const int64_t slot = args.slots[row];
+  if (slot < 0) return;
+  store_latent_row<kProductThreads>(
+      args.kv + row * args.kv_stride, args.norm_weight, args.norm_eps, args.rope, position,
+      static_cast<T*>(args.cache.data) + slot * (args.cache.latent_dim + args.cache.rope_dim),
+      args.cache.latent_dim, args.cache.rope_dim, inverse_scale, scratch);
+}
+
+// Block x: eight tiles of 16 latent numbers, y: head; with y = heads, rows; z: eight rows.
+template <typename Out, typename T>
+__global__ void __launch_bounds__(kProductThreads)
+    latent_inputs_kernel(const __grid_constant__ LatentInputsArgs args, float inverse_scale) {
+  __shared__ float scratch[kWarps];
+  let_next_start();
+  const int first_row = static_cast<int>(blockIdx.z) * kFewRows;
+  const int row_count = min(kFewRows, static_cast<int>(args.rows) - first_row);
+  const auto head = static_cast<int>(blockIdx.y);
+  if (head < args.heads)
+    return absorb<Out>(args, first_row, row_count, head,
+                       static_cast<int>(blockIdx.x * kWarps + threadIdx.x / kWarp));
+  wait_for_previous();
+  for (int i = static_cast<int>(blockIdx.x); i < row_count; i += static_cast<int>(gridDim.x))
+    rotate_row<Out, T>(args, first_row + i, inverse_scale, scratch);
+}
+
+template <typename Out>
+void launch(cudaStream_t stream, const LatentInputsArgs& args) {
+  const int64_t tiles = tile_count(args.cache.latent_dim);
+  const dim3 grid(static_cast<unsigned>((tiles + kWarps - 1) / kWarps),
+                  static_cast<unsigned>(args.heads + 1),
+                  static_cast<unsigned>((args.rows + kFewRows - 1) / kFewRows));
+  const float inverse = args.cache.element == Element::kF8E4M3 ? 1.0f / args.cache.scale : 1.0f;
+  const auto with = [&](auto kernel) {
+    launch_early(stream, grid, kProductThreads, 0, kernel, args, inverse);
+  };
+  if (args.cache.element == Element::kF8E4M3)
+    with(latent_inputs_kernel<Out, __nv_fp8_e4m3>);
+  else if (args.cache.element == Element::kBF16)
+    with(latent_inputs_kernel<Out, __nv_bfloat16>);
+  else
+    with(latent_inputs_kernel<Out, float>);
+}
+
+}  // namespace
+
+bool fits_latent_inputs(const LatentInputsArgs& args) {
+  return args.rows <= kMostRows && tile_count(args.nope_dim) <= kMostHeadTiles &&
+         args.nope_dim % 4 == 0 && args.rope.dim % 4 == 0 && args.q_stride % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(args.q) % 16 == 0;
+}
+
+void latent_inputs(cudaStream_t stream, const LatentInputsArgs& args) {
+  if (args.rows == 0) return;
+  args.out_is_bf16 ? launch<__nv_bfloat16>(stream, args) : launch<float>(stream, args);
+}
+
+}  // namespace foresail::cuda

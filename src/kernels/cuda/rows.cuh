@@ -1,0 +1,45 @@
+// Arithmetic of single rows that several kernels share.
+#pragma once
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/rows.h"
+
+namespace foresail::cuda {
+
+struct Turn {
+  float cos, sin;
+  int first, second;  // places of the pair in the rotated part
+  __device__ __forceinline__ float2 of(float a, float b) const {
+    return {__fmaf_rn(a, cos, -__fmul_rn(b, sin)), __fmaf_rn(a, sin, __fmul_rn(b, cos))};
+  }
+};
+
+__device__ __forceinline__ Turn turn_of(const Rope& rope, int64_t position, int pair) {
+  const int half = rope.dim / 2;
+  const int64_t at = position * half + pair;
+  return {rope.cos[at], rope.sin[at], rope.half_split ? pair : 2 * pair,
+          rope.half_split ? pair + half : 2 * pair + 1};
+}
+
+// One row of latent_dim + rope_dim numbers, normed and rotated, into the cache, by a block.
+template <int kThreads, typename T>
+__device__ __forceinline__ void store_latent_row(const float* row, const float* norm_weight,
+                                                 float eps, const Rope& rope, int64_t position,
+                                                 T* to, int latent_dim, int rope_dim,
+                                                 float inverse_scale, float* scratch) {
+  float squares = 0.0f;
+  for (int i = threadIdx.x; i < latent_dim; i += kThreads)
+    squares = __fmaf_rn(row[i], row[i], squares);
+  const float total = block_sum<kThreads>(squares, scratch);
+  const float factor = norm_factor(total, latent_dim, eps);
+  for (int i = threadIdx.x; i < latent_dim; i += kThreads)
+    store_value(to, i, row[i] * factor * norm_weight[i] * inverse_scale);
+  for (int pair = threadIdx.x; pair < rope_dim / 2; pair += kThreads) {
+    const Turn turn = turn_of(rope, position, pair);
+    const float2 turned = turn.of(row[latent_dim + turn.first], row[latent_dim + turn.second]);
+    store_value(to, latent_dim + turn.first, turned.x * inverse_scale);
+    store_value(to, latent_dim + turn.second, turned.y * inverse_scale);
+  }
+}
+
+}  // namespace foresail::cuda
