@@ -162,6 +162,11 @@ void add_generate_command(CLI::App& app) {
       app.add_subcommand("generate", "Run a file of requests through the engine, many at once");
   add_engine_flags(*command, flags->engine);
   command->add_option("--requests", flags->requests, "JSON lines, one request each")->required();
+  command->footer(
+      "Fields of a line: prompt or input_ids; max_tokens, min_tokens, temperature (0 where not "
+      "given: greedy), top_p, top_k, min_p, repetition_penalty, presence_penalty, "
+      "frequency_penalty, seed, stop, ignore_eos, speculative (drafts, or false), top_logprobs, "
+      "prompt_top_logprobs, priority, cache_salt.");
   command->add_option("--output,-o", flags->output, "JSON lines in the same order; -: stdout")
       ->required();
   command->add_flag("--stats", flags->stats, "print tokens/s, steps and accept length");

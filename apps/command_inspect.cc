@@ -83,8 +83,9 @@ void print_table(const Json& d) {
              number("qk_rope_head_dim"), number("v_head_dim"), number("softmax_scale"));
   fmt::print("experts       {} choose {}, shared {}; MTP layers {}\n", number("experts"),
              number("experts_per_token"), number("shared_experts"), number("mtp_layers"));
-  fmt::print("parameters    {}, checkpoint {}{}\n", format_count(d["parameters"]),
-             format_bytes(d["checkpoint_bytes"]),
+  fmt::print("parameters    {}, checkpoint {}{}{}\n", format_count(d["parameters"]),
+             // Some leave out what an MTP layer shares with the model.
+             d["mtp_layers"] == 0 ? "" : "up to ", format_bytes(d["checkpoint_bytes"]),
              d["quantization"].is_null()
                  ? ""
                  : ", stored as " + d["quantization"].get<std::string>() + " (not supported yet)");

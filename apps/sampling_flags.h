@@ -19,7 +19,9 @@ inline void add_sampling_flags(CLI::App& command, Request& options) {
       ->capture_default_str();
   command
       .add_option("--temperature", sampling.temperature,
-                  "0: greedy; not given, these five are as generation_config.json says")
+                  "0: greedy. Where --temperature, --top-k, --top-p, --min-p or "
+                  "--repetition-penalty is not given, "
+                  "generation_config.json of the model says it, if there is one")
       ->capture_default_str()
       ->check(number_in(0.0f, 100.0f));
   command.add_option("--top-k", sampling.top_k, "0: off")
