@@ -19,9 +19,7 @@ int64_t repeated_4grams(const std::vector<int32_t>& tokens) {
 }  // namespace
 
 double Acceptance::accept_length() const {
-  return verify_passes == 0
-             ? 1.0
-             : 1.0 + static_cast<double>(accepted) / static_cast<double>(verify_passes);
+  return foresail::accept_length(accepted, verify_passes);
 }
 
 double Acceptance::rate_at(int position) const {

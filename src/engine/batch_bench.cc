@@ -45,9 +45,7 @@ double BatchBenchResult::decode_s() const {
 }
 
 double BatchBenchResult::accept_length() const {
-  return verify_passes == 0
-             ? 1.0
-             : 1.0 + static_cast<double>(accepted) / static_cast<double>(verify_passes);
+  return foresail::accept_length(accepted, verify_passes);
 }
 
 BatchBench::BatchBench(LoadedModel& model, const BatchBenchOptions& options)
