@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <utility>
 
 #include "base/utf8.h"
 
@@ -301,7 +302,14 @@ bool Generation::all_ended() const {
   return true;
 }
 
+// Before the last bytes: who has read them may ask for what only an idle server does.
+void Generation::release() {
+  if (!std::exchange(released_, true))
+    serving_.open.release(static_cast<int64_t>(record_.choices.size()));
+}
+
 void Generation::finish() {
+  release();
   if (!streaming_) {
     exchange_->send({.body = projection_->whole(record_)});
   } else {
@@ -312,6 +320,7 @@ void Generation::finish() {
 }
 
 void Generation::fail(const ApiError& error) {
+  release();
   if (!streaming_) {
     exchange_->send(to_response(error));
   } else {
@@ -339,7 +348,7 @@ void Generation::client_gone() {
 void Generation::close(const char* outcome) {
   closed_ = true;
   sources_.clear();
-  serving_.open.release(static_cast<int64_t>(record_.choices.size()));
+  release();
   const Usage usage = record_.usage();
   const GenerationStats& stats = record_.choices[0].stats;
   serving_.log.write("request", {{"id", record_.id},

@@ -55,6 +55,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   TokenSource::Part parse(const Event& event, Choice& choice, Piece& piece);
   bool scores_prompt() const { return spec_.options.prompt_top_logprobs.has_value(); }
   bool all_ended() const;
+  void release();
   void finish();
   void fail(const ApiError& error);
   void client_gone();
@@ -74,6 +75,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Clock::time_point latest_write_ = start_;
   bool streaming_ = false;
   bool closed_ = false;
+  bool released_ = false;  // its streams count no longer
 };
 
 }  // namespace foresail
