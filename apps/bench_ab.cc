@@ -1,36 +1,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "apps/bench_batch.h"
 #include "apps/bench_commands.h"
+#include "apps/confidence.h"
 #include "apps/flag_checks.h"
 #include "apps/sha256.h"
 #include "base/error.h"
 
 namespace foresail {
 namespace {
-
-// Two-sided 95 % quantiles of Student's t for 1 ... 10 degrees of freedom; beyond, of the normal.
-double t_quantile(size_t degrees) {
-  constexpr double kTable[] = {12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23};
-  return degrees <= std::size(kTable) ? kTable[degrees - 1] : 1.98;
-}
-
-struct Interval {
-  double mean = 0.0;
-  double half_width = 0.0;  // of the 95 % confidence interval
-};
-Interval confidence(const std::vector<double>& values) {
-  const double mean = mean_of(values);
-  if (values.size() < 2) return {mean, std::numeric_limits<double>::infinity()};
-  double squares = 0.0;
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  const auto count = static_cast<double>(values.size());
-  return {mean, t_quantile(values.size() - 1) * std::sqrt(squares / (count - 1) / count)};
-}
 
 constexpr const char* kDraftKvIndices = "skip-draft-kv-indices";
 constexpr const char* kMhaChunkMetadata = "skip-mha-chunk-metadata";
@@ -70,8 +50,8 @@ void compare(const BatchBenchFlags& flags, LoadedModel& model, BatchBench& bench
     });
     return list[list.size() / 2];
   };
-  const Interval tpot = confidence(tpot_change);
-  const Interval ttft = confidence(ttft_change);
+  const Confidence tpot = confidence_of(tpot_change);
+  const Confidence ttft = confidence_of(ttft_change);
   const auto builds = [&](int skip) {
     const BatchFigures& f = runs[skip].front();
     return std::pair(f.builds_per_step, f.prefill_ragged_plans);

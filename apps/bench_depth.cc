@@ -5,6 +5,7 @@
 
 #include "apps/bench_batch.h"
 #include "apps/bench_commands.h"
+#include "apps/confidence.h"
 #include "apps/flag_checks.h"
 #include "base/error.h"
 
@@ -23,7 +24,8 @@ void bench_depth(BatchBenchFlags& flags, const std::vector<int32_t>& batch_sizes
     fmt::print("{:>6} ", "batch");
     for (int32_t depth = 0; depth <= most; ++depth)
       fmt::print("{:>9}", fmt::format("{} drafts", depth));
-    fmt::print("{:>9} {:>8} {:>18}\n", "adaptive", "accept", "adaptive / best");
+    fmt::print("{:>9} {:>8} {:>15} {:>21}\n", "adaptive", "accept", "adaptive / best",
+               "median (least-most)");
   }
   for (const int32_t batch_size : batch_sizes) {
     BatchBenchOptions options = flags.bench;
@@ -53,12 +55,15 @@ void bench_depth(BatchBenchFlags& flags, const std::vector<int32_t>& batch_sizes
     std::vector<double> ratios;
     for (int round = 0; round < rounds; ++round)
       ratios.push_back(rates[most + 1][round] / rates[best][round]);
+    const Confidence mean = confidence_of(ratios);
     if (flags.json) {
       Json medians = Json::array();
       for (const std::vector<double>& list : rates) medians.push_back(median_of(list));
       fmt::print("{}\n", Json{{"batch_size", batch_size},
                               {"tokens_per_s_by_depth_then_adaptive", medians},
                               {"accept_length", accept_length},
+                              {"adaptive_over_best_mean", mean.mean},
+                              {"adaptive_over_best_half_width", mean.half_width},
                               {"adaptive_over_best_median", median_of(ratios)},
                               {"adaptive_over_best", ratios},
                               {"synthetic_context", flags.bench.synthetic_context},
@@ -68,15 +73,15 @@ void bench_depth(BatchBenchFlags& flags, const std::vector<int32_t>& batch_sizes
     }
     fmt::print("{:>6} ", batch_size);
     for (const std::vector<double>& list : rates) fmt::print("{:>9.1f}", median_of(list));
-    fmt::print(" {:>8.2f} {:>6.3f} ({:.3f}-{:.3f})\n", accept_length, median_of(ratios),
-               *std::min_element(ratios.begin(), ratios.end()),
+    fmt::print(" {:>8.2f} {:>7.3f} +- {:.3f}  {:>6.3f} ({:.3f}-{:.3f})\n", accept_length, mean.mean,
+               mean.half_width, median_of(ratios), *std::min_element(ratios.begin(), ratios.end()),
                *std::max_element(ratios.begin(), ratios.end()));
     std::fflush(stdout);  // rows of a slow model are worth seeing as they come
   }
   if (!flags.json)
     fmt::print(
         "tok/s of the whole batch, median of {} interleaved rounds; the ratio is adaptive "
-        "over the best fixed depth, round by round{}\n",
+        "over the best fixed depth, round by round: mean with its 95 % interval, median{}\n",
         rounds, unreal_notes(flags));
 }
 

@@ -75,13 +75,12 @@ class MadeUpBatch {
         extends[depth].push_back(extend(requests_.size(), depth + 1));
       }
     }
-    MeasuredBatch result{static_cast<int32_t>(requests_.size()), {}, {}};
+    MeasuredBatch result{static_cast<int32_t>(requests_.size()), {}, {}, catch_up_seconds()};
     const double extend_one = median(extends[0]);
     for (int32_t depth = 0; depth <= max_depth; ++depth) {
       result.seconds.push_back(median(times[depth]));
       result.accepted_seconds.push_back(std::max(0.0, median(extends[depth]) - extend_one));
     }
-    result.seconds[0] += catch_up_seconds();
     return result;
   }
 

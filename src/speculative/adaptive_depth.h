@@ -1,7 +1,8 @@
 // How many tokens to draft in each step: as many as give the most tokens per second, zero included.
-// Costs are measured at start-up (StepCosts). What matters of them is how depths compare, so they
-// are corrected by pairs: a few iterations one deeper or one less deep now and then, beside the
-// usual ones around them; a machine that slows down for all depths alike changes nothing.
+// Costs are measured at start-up (StepCosts). What matters of them is how depths compare, and that
+// is what is corrected, for each pair of neighbours: a few iterations one deeper or one less deep
+// now and then, beside the usual ones just before and after them. A longer context, or a machine
+// that slows down, hits both alike and changes nothing.
 // Acceptance is learned all the time. A pure function of what it was told. Owner: the engine loop.
 // Thread rule: one caller.
 #pragma once
@@ -18,6 +19,9 @@ struct MeasuredBatch {
   int32_t batch_size = 0;
   std::vector<double> seconds;           // [depth], no draft accepted
   std::vector<double> accepted_seconds;  // [depth], more where all are: rows the drafter takes in
+  // More at depth 0 on average: its rows wait for the drafter until a page of them is complete, so
+  // that most iterations do not show it.
+  double catch_up_seconds = 0.0;
 };
 
 class StepCosts {
@@ -28,12 +32,16 @@ class StepCosts {
   // `accepted` drafts of each request on average. Between and beyond the measured batch sizes a
   // straight line.
   double at(int32_t batch_size, int32_t depth, double accepted) const;
+  double catch_up(int32_t batch_size) const;  // of depth 0
   // Index of the smallest measured batch that is not smaller; the last one beyond.
   size_t nearest(int32_t batch_size) const;
   size_t measured_count() const { return batches_.size(); }
   int32_t max_depth() const { return static_cast<int32_t>(batches_[0].seconds.size()) - 1; }
 
  private:
+  template <typename Seconds>
+  double on_line(int32_t batch_size, const Seconds& seconds_of) const;
+
   std::vector<MeasuredBatch> batches_;
 };
 
@@ -51,14 +59,10 @@ class AdaptiveDepth {
 
   // Mean tokens of an iteration at this depth, the target's own included.
   double expected_tokens(int32_t depth) const;
-  // At the pace of the start-up measurement.
+  // At the pace of the start-up measurement of depth 0.
   double expected_seconds(int32_t batch_size, int32_t depth) const;
 
  private:
-  double measured_seconds(int32_t batch_size, int32_t depth) const {
-    return costs_.at(batch_size, depth, expected_tokens(depth) - 1.0);
-  }
-
   // A mean that starts as a guess, follows the first observations and then only slowly.
   struct RunningMean {
     double value = 0.0;
@@ -66,11 +70,27 @@ class AdaptiveDepth {
     void observe(double sample, double least_weight);
   };
 
+  // Seconds of iterations of one batch size: at the usual depth, at its neighbour, and at the usual
+  // depth again.
+  struct Comparison {
+    int32_t batch_size = 0;
+    std::vector<double> before, probe, after;
+    void clear() { *this = {}; }
+  };
+
+  double measured_seconds(int32_t batch_size, int32_t depth) const {
+    return costs_.at(batch_size, depth, expected_tokens(depth) - 1.0);
+  }
+  // Iterations without the catching up of depth 0, as most are.
+  double corrected_seconds(int32_t batch_size, int32_t depth) const;
+  void learn_from_comparison();
+
   StepCosts costs_;
   std::vector<RunningMean> acceptance_;  // [position] of a draft whose predecessors were accepted
-  RunningMean pace_{.value = 1.0, .count = 1};  // what the usual depth takes over what is expected
-  std::vector<std::vector<RunningMean>> correction_;  // [measured batch][depth] at an equal pace
-  int32_t usual_ = -1;                                // the depth that pays most
+  // [measured batch][depth] log of how much more depth + 1 takes over depth than was measured.
+  std::vector<std::vector<RunningMean>> step_correction_;
+  Comparison comparison_;
+  int32_t usual_ = -1;  // the depth that pays most
   int32_t probe_depth_ = 0;
   int64_t probe_steps_left_ = 0;
   int64_t steps_until_probe_;
