@@ -185,8 +185,15 @@ def matrix():
 
 
 def write_goldens(folder, contexts, cases):
-    text = json.dumps({"contexts": contexts, "cases": cases}, ensure_ascii=False, indent=0)
-    (folder / "goldens.json").write_text(text, encoding="utf-8")
+    """Each conversation stands once; a context names it, and says "tools" for TOOLS."""
+    conversations, short = {}, {}
+    for case, context in contexts.items():
+        name = case.split("/")[0]
+        assert conversations.setdefault(name, context["messages"]) == context["messages"]
+        short[case] = {**context, "messages": name, "tools": "tools" if context["tools"] else None}
+    content = {"tools": TOOLS, "conversations": conversations, "contexts": short, "cases": cases}
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    (folder / "goldens.json").write_text(text + "\n", encoding="utf-8")
 
 
 def main():

@@ -95,8 +95,8 @@ def main():
         vectors.append({"template": template, "context": CONTEXT, **result})
     for vector in vectors:
         del vector["context"]
-    (DATA / "expressions.json").write_text(
-        json.dumps({"context": CONTEXT, "cases": vectors}, ensure_ascii=True, indent=0), encoding="utf-8")
+    text = json.dumps({"context": CONTEXT, "cases": vectors}, ensure_ascii=False, separators=(",", ":"))
+    (DATA / "expressions.json").write_text(text + "\n", encoding="utf-8")
     # Tools and flags in turn keep the file small and still meet every pair of features.
     contexts = {case: context for i, (case, context) in enumerate(matrix()) if i % 5 == 0 or "flags" in case and i % 3 == 0}
     goldens = [{"template": path.name, "case": case, **render(path.read_text(encoding="utf-8"), context)}

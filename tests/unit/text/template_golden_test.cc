@@ -21,6 +21,14 @@ OrderedJson read_goldens(const fs::path& path) {
   return OrderedJson::parse(read_text_file(path, kMaxGoldenBytes));
 }
 
+// A context of goldens.json with its conversation and its tools in the place of their names.
+OrderedJson context_of(const OrderedJson& goldens, const std::string& name) {
+  OrderedJson context = goldens["contexts"][name];
+  context["messages"] = goldens["conversations"][context["messages"].get<std::string>()];
+  if (!context["tools"].is_null()) context["tools"] = goldens["tools"];
+  return context;
+}
+
 RenderInput input_of(const OrderedJson& context) {
   RenderInput input;
   input.now = kNow;
@@ -77,7 +85,7 @@ void compare_folder(const fs::path& folder) {
     }
     ++cases[name];
     const std::string difference =
-        compare(it->second, golden, goldens["contexts"][golden["case"].get<std::string>()]);
+        compare(it->second, golden, context_of(goldens, golden["case"].get<std::string>()));
     if (difference.empty()) continue;
     if (++mismatches[name] <= 3)
       ADD_FAILURE() << name << " " << golden["case"] << "\n" << difference;
