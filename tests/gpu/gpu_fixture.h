@@ -34,6 +34,8 @@ class Copy {
 
 class GpuTest : public testing::Test {
  protected:
+  explicit GpuTest(bool deterministic = true)
+      : set_(create_cuda_kernels({.deterministic = deterministic})) {}
   KernelSet& set() { return *set_; }
   KernelSet& ref() { return *ref_; }
   Copy copy(const Tensor& tensor) { return {*set_, tensor}; }
@@ -44,7 +46,7 @@ class GpuTest : public testing::Test {
   }
 
  private:
-  std::unique_ptr<KernelSet> set_ = create_cuda_kernels({.deterministic = true});
+  std::unique_ptr<KernelSet> set_;
   std::unique_ptr<KernelSet> ref_ = create_ref_kernels(DType::kBF16);
 };
 

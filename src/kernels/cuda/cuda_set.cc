@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/sm90/wide_product.h"
 
 namespace foresail {
 namespace {
@@ -81,6 +82,24 @@ void* CudaKernels::scratch(Scratch purpose, size_t size_bytes) {
     buffer = Buffer(size_bytes + size_bytes / 4, memory_);
   }
   return buffer.data();
+}
+
+void CudaKernels::multiply(const cuda::GemmArgs& args) {
+  cuda::GemmArgs first = args;
+  first.beside = {};
+  if (args.rows == 0 || deterministic_ || !has_sm90_ || !cuda::is_wide(first))
+    return cuda::gemm(stream(), args);
+  cuda::wide_product(stream(), first, scratch(Scratch::kWideRows, cuda::wide_scratch_bytes(first)));
+  if (args.beside.weight != nullptr) multiply(cuda::beside_product(args));
+}
+
+int CudaKernels::expert_tile_rows(const cuda::GemmArgs& rows, int64_t pairs, int64_t experts,
+                                  int64_t inner) const {
+  // With fewer rows an expert, tiles of 128 would be mostly empty.
+  constexpr int64_t kLeastMeanRows = 48;
+  const bool wide = has_sm90_ && !deterministic_ && cuda::has_vector_rows(rows) && inner % 4 == 0;
+  if (wide && pairs >= kLeastMeanRows * experts) return cuda::kWideRows;
+  return cuda::expert_tile_rows(pairs, experts);
 }
 
 void CudaKernels::check(std::string_view operation) const {
@@ -173,19 +192,19 @@ void CudaKernels::linear(const MatrixView& x, const Matrix& weight, const float*
   FORESAIL_CHECK(x.cols == weight.n_in() && out.cols == weight.n_out(),
                  "x [{}, {}], weight [{}, {}], out [{}, {}]", x.rows, x.cols, weight.n_out(),
                  weight.n_in(), out.rows, out.cols);
-  cuda::gemm(stream(), {.weight = CudaMatrix::data_of(weight),
-                        .n_out = weight.n_out(),
-                        .n_in = weight.n_in(),
-                        .rows = x.rows,
-                        .x = x.data,
-                        .x_is_bf16 = x.dtype == DType::kBF16,
-                        .x_stride = x.stride,
-                        .out = out.data,
-                        .out_is_bf16 = out.dtype == DType::kBF16,
-                        .out_stride = out.stride,
-                        .accumulate = accumulate,
-                        .scale = scale,
-                        .bias = bias});
+  multiply({.weight = CudaMatrix::data_of(weight),
+            .n_out = weight.n_out(),
+            .n_in = weight.n_in(),
+            .rows = x.rows,
+            .x = x.data,
+            .x_is_bf16 = x.dtype == DType::kBF16,
+            .x_stride = x.stride,
+            .out = out.data,
+            .out_is_bf16 = out.dtype == DType::kBF16,
+            .out_stride = out.stride,
+            .accumulate = accumulate,
+            .scale = scale,
+            .bias = bias});
   check("linear");
 }
 

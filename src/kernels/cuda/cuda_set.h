@@ -2,9 +2,9 @@
 // Every operation queues kernels on one stream; memory().download() and wait() are the only waits.
 //
 // f32 rows are multiplied as two bf16 terms, which keeps 16 bits of their mantissa (gemm.h). A
-// row's bits depend on nothing but the row, except in the tensor-core attention of sm90/, which
-// cuts keys over the whole batch: with CudaOptions::deterministic it cuts the keys of each row
-// alike.
+// row's bits depend on nothing but the row, except in sm90/: the tensor-core attention cuts keys
+// over the whole batch, with CudaOptions::deterministic those of each row alike; products of many
+// rows add in another order, with deterministic they are not used.
 #pragma once
 
 #include <array>
@@ -123,12 +123,19 @@ class CudaKernels final : public KernelSet {
     kGateUp,
     kHidden,
     kResults,
+    kWideRows,
     kChoice,
     kArrived,
     kCount
   };
   void* scratch(Scratch purpose, size_t size_bytes);
   cudaStream_t stream() const { return memory_.stream(); }
+  // Queues a product: in the one order of sums that gemm.h speaks of, or, where that is not asked
+  // for and there are many rows, the faster way.
+  void multiply(const cuda::GemmArgs& args);
+  // Rows of an expert's tile, for experts of `inner` numbers.
+  int expert_tile_rows(const cuda::GemmArgs& rows, int64_t pairs, int64_t experts,
+                       int64_t inner) const;
   // After a kernel was queued.
   void check(std::string_view operation) const;
   // The device's copy of one of the pass's spans; `host` must be that span.

@@ -25,17 +25,17 @@ void CudaKernels::expand_latent(const SequenceRows& sequence, int64_t key_begin,
   cuda::gather_latent(stream(), cache_view(cache), word(pass_.tables) + index * pass_.table_width,
                       key_begin, latent, rows_of(k_rope));
   const auto project = [&](std::span<const MatrixPtr> weights, const MatrixView& out) {
-    cuda::gemm(stream(), {.weights = head_table(weights),
-                          .groups = static_cast<int>(weights.size()),
-                          .n_out = weights[0]->n_out(),
-                          .n_in = weights[0]->n_in(),
-                          .rows = keys,
-                          .x = latent.data,
-                          .x_is_bf16 = bf16,
-                          .x_stride = latent.stride,
-                          .out = out.data,
-                          .out_stride = out.stride,
-                          .out_group = weights[0]->n_out()});
+    multiply({.weights = head_table(weights),
+              .groups = static_cast<int>(weights.size()),
+              .n_out = weights[0]->n_out(),
+              .n_in = weights[0]->n_in(),
+              .rows = keys,
+              .x = latent.data,
+              .x_is_bf16 = bf16,
+              .x_stride = latent.stride,
+              .out = out.data,
+              .out_stride = out.stride,
+              .out_group = weights[0]->n_out()});
   };
   project(w_uk, k_nope);
   project(w_uv, value);

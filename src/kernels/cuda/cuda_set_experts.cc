@@ -61,7 +61,7 @@ void CudaKernels::project(const MatrixView& x, const RowNorm& norm,
                      .out = second.out.data,
                      .out_stride = second.out.stride};
     }
-    cuda::gemm(stream(), args);
+    multiply(args);
   }
   check("project");
 }
@@ -77,7 +77,7 @@ void CudaKernels::gated_mlp(const MatrixView& x, const RowNorm& norm, const Expe
   args.out = product.data;
   args.out_is_bf16 = product.dtype == DType::kBF16;
   args.out_stride = product.stride;
-  cuda::gemm(stream(), args);
+  multiply(args);
   check("gated_mlp");
   if (!args.gated) silu_mul(scratch.gate_up, scratch.inner);
   linear(scratch.inner, *weights.down, nullptr, scale, true, out);
@@ -140,7 +140,7 @@ void CudaKernels::experts(const MatrixView& x, std::span<const ExpertWeights> ex
   for (int64_t first = 0; first < x.rows; first += most_rows) {
     const int64_t rows = std::min(most_rows, x.rows - first);
     const int64_t pairs = rows * top_k;
-    const int tile_rows = cuda::expert_tile_rows(pairs, expert_count);
+    const int tile_rows = expert_tile_rows(product_of(x), pairs, expert_count, inner);
     const int64_t tiles = cuda::tile_limit(pairs, expert_count, tile_rows);
     const size_t row_bytes = align_up(pairs * sizeof(int32_t));
     auto* lists_data = static_cast<std::byte*>(scratch(
@@ -175,7 +175,7 @@ void CudaKernels::experts(const MatrixView& x, std::span<const ExpertWeights> ex
       args.out = scratch(Scratch::kGateUp, static_cast<size_t>(pairs * 2 * inner) * sizeof(float));
       args.out_stride = 2 * inner;
     }
-    cuda::gemm(stream(), args);
+    multiply(args);
     if (!args.gated)
       cuda::silu_mul(
           stream(), {args.out, cuda::Element::kF32, pairs, 2 * inner, 2 * inner},
@@ -189,7 +189,7 @@ void CudaKernels::experts(const MatrixView& x, std::span<const ExpertWeights> ex
     args.x_rows = nullptr;
     args.out = results;
     args.out_stride = hidden;
-    cuda::gemm(stream(), args);
+    multiply(args);
     cuda::combine(stream(), results, lists.pair_place, part_ids, weights + first * top_k, top_k,
                   {static_cast<float*>(out.data) + first * out.stride, cuda::Element::kF32, rows,
                    hidden, out.stride});
@@ -277,7 +277,7 @@ void CudaKernels::mix_experts(const MatrixView& x, const RowNorm& norm, const Mi
   gate_up.out = inner;
   gate_up.out_stride = inner_dim;
   gate_up.gated = true;
-  cuda::gemm(stream(), gate_up);
+  multiply(gate_up);
   cuda::mix(stream(), mix);
   check("mix_experts");
 }

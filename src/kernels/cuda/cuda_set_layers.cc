@@ -23,18 +23,18 @@ void CudaKernels::absorb_query(const MatrixView& q, std::span<const MatrixPtr> w
                                int rope_dim, const MatrixView& out) {
   const auto heads = static_cast<int>(w_uk_t.size());
   const int64_t latent_dim = out.cols / heads - rope_dim;
-  cuda::gemm(stream(), {.weights = head_table(w_uk_t),
-                        .groups = heads,
-                        .n_out = latent_dim,
-                        .n_in = nope_dim,
-                        .rows = q.rows,
-                        .x = q.data,
-                        .x_stride = q.stride,
-                        .x_group = nope_dim + rope_dim,
-                        .out = out.data,
-                        .out_is_bf16 = out.dtype == DType::kBF16,
-                        .out_stride = out.stride,
-                        .out_group = latent_dim + rope_dim});
+  multiply({.weights = head_table(w_uk_t),
+            .groups = heads,
+            .n_out = latent_dim,
+            .n_in = nope_dim,
+            .rows = q.rows,
+            .x = q.data,
+            .x_stride = q.stride,
+            .x_group = nope_dim + rope_dim,
+            .out = out.data,
+            .out_is_bf16 = out.dtype == DType::kBF16,
+            .out_stride = out.stride,
+            .out_group = latent_dim + rope_dim});
   const cuda::Rows from = {q.data, cuda::Element::kF32, q.rows, q.cols, q.stride};
   const cuda::Rows to = {out.data,
                          out.dtype == DType::kBF16 ? cuda::Element::kBF16 : cuda::Element::kF32,
@@ -74,19 +74,19 @@ void CudaKernels::latent_inputs(const MatrixView& q, const MatrixView& kv,
 
 void CudaKernels::value_up(const MatrixView& in, std::span<const MatrixPtr> w_uv,
                            const MatrixView& out) {
-  cuda::gemm(stream(), {.weights = head_table(w_uv),
-                        .groups = static_cast<int>(w_uv.size()),
-                        .n_out = w_uv[0]->n_out(),
-                        .n_in = w_uv[0]->n_in(),
-                        .rows = in.rows,
-                        .x = in.data,
-                        .x_is_bf16 = in.dtype == DType::kBF16,
-                        .x_stride = in.stride,
-                        .x_group = w_uv[0]->n_in(),
-                        .out = out.data,
-                        .out_is_bf16 = out.dtype == DType::kBF16,
-                        .out_stride = out.stride,
-                        .out_group = w_uv[0]->n_out()});
+  multiply({.weights = head_table(w_uv),
+            .groups = static_cast<int>(w_uv.size()),
+            .n_out = w_uv[0]->n_out(),
+            .n_in = w_uv[0]->n_in(),
+            .rows = in.rows,
+            .x = in.data,
+            .x_is_bf16 = in.dtype == DType::kBF16,
+            .x_stride = in.stride,
+            .x_group = w_uv[0]->n_in(),
+            .out = out.data,
+            .out_is_bf16 = out.dtype == DType::kBF16,
+            .out_stride = out.stride,
+            .out_group = w_uv[0]->n_out()});
   check("value_up");
 }
 

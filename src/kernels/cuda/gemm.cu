@@ -215,13 +215,6 @@ void launch_gated(cudaStream_t stream, const GemmArgs& args) {
   launch_tiles<false, true, true>(stream, args);
 }
 
-// Whether rows are aligned to four elements.
-bool is_vector(const GemmArgs& args) {
-  const uintptr_t row_alignment = args.x_is_bf16 ? 8 : 16;
-  return args.n_in % 4 == 0 && args.x_stride % 4 == 0 && args.x_group % 4 == 0 &&
-         reinterpret_cast<uintptr_t>(args.x) % row_alignment == 0;
-}
-
 }  // namespace
 
 void pack_tiles(cudaStream_t stream, const PackArgs& args, void* packed) {
@@ -237,43 +230,57 @@ int expert_tile_rows(int64_t pairs, int64_t experts) {
   return kBlockRows;
 }
 
+bool has_vector_rows(const GemmArgs& args) {
+  const uintptr_t row_alignment = args.x_is_bf16 ? 8 : 16;
+  return args.n_in % 4 == 0 && args.x_stride % 4 == 0 && args.x_group % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(args.x) % row_alignment == 0;
+}
+
 bool norms_rows(const GemmArgs& args) {
   // Every block norms the rows again: with more of them a launch of its own is less.
   constexpr int64_t kMostNormedRows = 2;
   constexpr int64_t kMostNormedBytes = 80 << 10;  // a block of any device has 99
-  return args.rows <= kMostNormedRows && !args.x_is_bf16 && is_vector(args) &&
+  return args.rows <= kMostNormedRows && !args.x_is_bf16 && has_vector_rows(args) &&
          args.tiles == nullptr && args.groups == 1 &&
          normed_bytes(args.rows, args.n_in) <= kMostNormedBytes;
 }
 
 bool gates_rows(const GemmArgs& args) {
-  return !args.x_is_bf16 && is_vector(args) && args.groups == 1 &&
+  return !args.x_is_bf16 && has_vector_rows(args) && args.groups == 1 &&
          args.n_out % (2 * kTileOutputs) == 0;
+}
+
+GemmArgs beside_product(const GemmArgs& args) {
+  GemmArgs second = args;
+  second.beside = {};
+  second.weight = args.beside.weight;
+  second.tiles = nullptr;
+  second.n_out = args.beside.n_out;
+  second.rows = args.beside.rows;
+  second.x_rows = nullptr;
+  second.bias = args.beside.bias;
+  second.out = args.beside.out;
+  second.out_stride = args.beside.out_stride;
+  return second;
 }
 
 void gemm(cudaStream_t stream, const GemmArgs& args) {
   if (args.rows == 0 || args.n_out == 0) return;
   constexpr int64_t kMostBesideRows = 32;
   if (args.beside.weight != nullptr &&
-      (!is_vector(args) || std::max(args.beside.rows, rows_at_once(args)) > kMostBesideRows)) {
-    GemmArgs other = args;
-    other.beside = {};
-    gemm(stream, other);
-    other.weight = args.beside.weight;
-    other.tiles = nullptr;
-    other.n_out = args.beside.n_out;
-    other.rows = args.beside.rows;
-    other.x_rows = nullptr;
-    other.bias = args.beside.bias;
-    other.out = args.beside.out;
-    other.out_stride = args.beside.out_stride;
-    return gemm(stream, other);
+      (!has_vector_rows(args) ||
+       std::max(args.beside.rows, rows_at_once(args)) > kMostBesideRows)) {
+    GemmArgs first = args;
+    first.beside = {};
+    gemm(stream, first);
+    return gemm(stream, beside_product(args));
   }
   if (args.gated) return launch_gated(stream, args);
   if (args.norm_weight != nullptr) return launch_stream<1, false, true, true>(stream, args);
   if (args.x_is_bf16)
-    return is_vector(args) ? launch<true, true>(stream, args) : launch<true, false>(stream, args);
-  is_vector(args) ? launch<false, true>(stream, args) : launch<false, false>(stream, args);
+    return has_vector_rows(args) ? launch<true, true>(stream, args)
+                                 : launch<true, false>(stream, args);
+  has_vector_rows(args) ? launch<false, true>(stream, args) : launch<false, false>(stream, args);
 }
 
 }  // namespace foresail::cuda

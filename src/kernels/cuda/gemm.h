@@ -1,6 +1,7 @@
 // Products of rows with packed bf16 weights on tensor cores. One order of sums for every number of
 // rows: the inputs are cut into eight segments, each is summed in order, and the eight sums are
-// added in order. So a row's result never depends on the rows beside it.
+// added in order. So a row's result never depends on the rows beside it. (sm90/wide_product.h is
+// faster for many rows and adds in another order.)
 // Stateless; records into `stream`; may be captured in a CUDA graph.
 #pragma once
 
@@ -105,8 +106,13 @@ struct GemmArgs {
   BesideArgs beside;
 };
 void gemm(cudaStream_t stream, const GemmArgs& args);
+// Whether rows are aligned to four elements.
+bool has_vector_rows(const GemmArgs& args);
 bool norms_rows(const GemmArgs& args);
 bool gates_rows(const GemmArgs& args);
+
+// The second product of a launch (`beside`) as one of its own.
+GemmArgs beside_product(const GemmArgs& args);
 
 // Rows of a tile for so many pairs over so many experts.
 int expert_tile_rows(int64_t pairs, int64_t experts);

@@ -108,6 +108,16 @@ __device__ __forceinline__ void tma_load_2d_multicast(uint32_t destination, cons
       : "memory");
 }
 
+// `bytes` (a multiple of 16) as they lie in memory, both ends aligned to 16.
+__device__ __forceinline__ void bulk_load(uint32_t destination, const void* source, uint32_t bytes,
+                                          uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(destination),
+      "l"(source), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 // Orders ordinary shared stores before reads by the tensor cores or the copy engine.
 __device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -1,0 +1,280 @@
+// Two kernels. `split_kernel` writes the rows as bf16 terms, 64 inputs of 128 rows after the other,
+// as they will lie in shared memory. `wide_kernel`: 128 or 256 outputs x 128 rows a block, two
+// warpgroups; weights go from memory straight into the registers of the warps that multiply them
+// (they are packed as A operands), rows come by bulk copies into a ring.
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/product.cuh"
+#include "kernels/cuda/sm90/ptx.h"
+#include "kernels/cuda/sm90/wgmma.h"
+#include "kernels/cuda/sm90/wide_product.h"
+
+namespace foresail::cuda {
+namespace {
+
+constexpr int kChunkTiles = 4;    // of inputs: 64, a line of the swizzle
+constexpr int kGroupRows = 8;     // rows of an atom of the swizzle
+constexpr int kAtomBytes = 1024;  // 64 inputs of 8 rows
+constexpr int kTermBytes = kWideRows / kGroupRows * kAtomBytes;  // 64 inputs of 128 rows
+constexpr int kWarpgroup = 128;
+constexpr int kThreads = 2 * kWarpgroup;
+constexpr int64_t kLeastRows = 96;
+
+__host__ __device__ constexpr int terms_of(bool is_bf16) {
+  return is_bf16 ? 1 : 2;
+}
+int64_t chunk_count(const GemmArgs& args) {
+  return (tile_count(args.n_in) + kChunkTiles - 1) / kChunkTiles;
+}
+int64_t row_tiles(const GemmArgs& args) {
+  return args.tiles != nullptr ? args.tile_limit : (args.rows + kWideRows - 1) / kWideRows;
+}
+// Groups that share their rows share what is split.
+int64_t split_groups(const GemmArgs& args) {
+  return args.x_group == 0 ? 1 : args.groups;
+}
+
+// The 16 bytes that the tensor cores read at positions 8 * half ... of a tile of 16 inputs: the
+// inputs 4q + 2 * half and the next, q = 0..3, since a packed tile of weights renames them so.
+__device__ __forceinline__ uint4 half_of(const uint32_t (&terms)[4][2], int half) {
+  return make_uint4(terms[0][half], terms[1][half], terms[2][half], terms[3][half]);
+}
+
+// A warp: 8 rows x 64 inputs, a lane 16 inputs of one row. Block x: eight chunks of inputs; y:
+// eight rows; z: group.
+template <bool kBF16>
+__global__ void __launch_bounds__(kThreads)
+    split_kernel(const __grid_constant__ GemmArgs args, int chunks, uint4* scratch) {
+  constexpr int kGroupsOfTile = kWideRows / kGroupRows;
+  const int tile = static_cast<int>(blockIdx.y) / kGroupsOfTile;
+  const int group = static_cast<int>(blockIdx.y) % kGroupsOfTile;
+  const int chunk = static_cast<int>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
+  Part part;
+  if (!find_part(args, 0, tile, static_cast<int>(blockIdx.z), kWideRows, part)) return;
+  if (chunk >= chunks || group * kGroupRows >= part.row_count) return;
+  const int lane = threadIdx.x % kWarp;
+  const int line = lane / kChunkTiles;
+  const int k = lane % kChunkTiles;
+  // What lies past the last row is never stored, so any row will do.
+  const void* row =
+      row_pointer<kBF16>(args, part, min(group * kGroupRows + line, part.row_count - 1));
+  uint32_t high[4][2], low[4][2];
+#pragma unroll
+  for (int q = 0; q < 4; ++q) {
+    const int input = (chunk * kChunkTiles + k) * kTileInputs + 4 * q;
+    const Terms x = terms(load_four<kBF16, true>(row, input, static_cast<int>(args.n_in)));
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      high[q][half] = x.high[half];
+      low[q][half] = x.low[half];
+    }
+  }
+  constexpr int kTerms = terms_of(kBF16);
+  const int64_t tiles = gridDim.y / kGroupsOfTile;
+  uint4* to = scratch + ((((blockIdx.z * tiles + tile) * chunks + chunk) * kTerms * kTermBytes) +
+                         group * kAtomBytes + line * 128) /
+                            16;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int place = (2 * k + half) ^ line;  // the swizzle
+    to[place] = half_of(high, half);
+    if (!kBF16) to[place + kTermBytes / 16] = half_of(low, half);
+  }
+}
+
+// D[64, 128] (+)= A[64, 16] * B[16, 128], A from registers, B K-major.
+__device__ __forceinline__ void multiply_rows(float (&d)[64], const uint4& a, uint64_t b,
+                                              int accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;\n}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
+        "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
+        "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
+        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
+        "+f"(d[63])
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b), "r"(accumulate));
+}
+
+// Of kTiles times 64 outputs a warpgroup.
+template <int kTiles>
+constexpr int kStages = kTiles == 1 ? 3 : 4;  // such that two blocks, or one, fit a processor
+template <int kTiles, bool kBF16>
+constexpr int kSharedBytes = kStages<kTiles>* terms_of(kBF16) * kTermBytes + kAtomBytes;
+
+// Block x: kTiles * 128 outputs, or 128 results where they are gated (kTiles 2); y: 128 rows or an
+// expert's tile; z: group.
+template <int kTiles, bool kBF16, bool kGated>
+__global__ void __launch_bounds__(kThreads, kTiles == 1 ? 2 : 1)
+    wide_kernel(const __grid_constant__ GemmArgs args, int chunks, const std::byte* scratch) {
+  constexpr int kRing = kStages<kTiles>;
+  constexpr int kTerms = terms_of(kBF16);
+  constexpr int kStageBytes = kTerms * kTermBytes;
+  extern __shared__ std::byte raw[];
+  __shared__ uint64_t full[kRing], empty[kRing];
+
+  const int warpgroup = threadIdx.x / kWarpgroup;
+  const int warp = threadIdx.x % kWarpgroup / kWarp;
+  const int lane = threadIdx.x % kWarp;
+  constexpr int kResultTiles = kGated ? 1 : kTiles;  // of a warp
+  Part part;
+  if (!find_part(args, static_cast<int>(blockIdx.x) * 8 * kResultTiles,
+                 static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z), kWideRows, part))
+    return;
+  const uint32_t ring = (ptx::shared_address(raw) + kAtomBytes - 1) / kAtomBytes * kAtomBytes;
+  const int64_t split = args.x_group == 0 ? blockIdx.y : blockIdx.z * gridDim.y + blockIdx.y;
+  const std::byte* rows = scratch + split * chunks * kStageBytes;
+  const uint32_t term_bytes =
+      static_cast<uint32_t>((part.row_count + kGroupRows - 1) / kGroupRows) * kAtomBytes;
+  const auto start_copy = [&](int chunk) {
+    const uint32_t barrier = ptx::shared_address(&full[chunk % kRing]);
+    ptx::mbarrier_arrive_expect(barrier, kTerms * term_bytes);
+    for (int term = 0; term < kTerms; ++term)
+      ptx::bulk_load(ring + chunk % kRing * kStageBytes + term * kTermBytes,
+                     rows + static_cast<int64_t>(chunk) * kStageBytes + term * kTermBytes,
+                     term_bytes, barrier);
+  };
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < kRing; ++stage) {
+      ptx::mbarrier_init(ptx::shared_address(&full[stage]), 1);
+      ptx::mbarrier_init(ptx::shared_address(&empty[stage]), 2);
+    }
+    ptx::fence_mbarrier_init();
+    for (int chunk = 0; chunk < min(kRing, chunks); ++chunk) start_copy(chunk);
+  }
+
+  const int k_tiles = static_cast<int>(tile_count(args.n_in));
+  const int out_tiles = static_cast<int>(tile_count(part.n_out));
+  const int first_tile = part.tile + warpgroup * 4 * kResultTiles + warp;
+  // Past the last output the first tile is read again and its result thrown away.
+  const uint4* weight[kTiles];
+#pragma unroll
+  for (int m = 0; m < kTiles; ++m) {
+    const int tile = kGated ? first_tile : first_tile + 4 * m;
+    const int64_t half = kGated ? m * out_tiles : 0;
+    weight[m] =
+        part.weight + lane + (half + (tile < out_tiles ? tile : 0)) * int64_t{k_tiles} * kWarp;
+  }
+  uint4 next[kTiles][kChunkTiles];
+  const auto load_weights = [&](int chunk) {
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+      for (int k = 0; k < kChunkTiles; ++k)
+        // Past the last input the rows are zero, so any weights will do.
+        next[m][k] = __ldg(weight[m] + min(chunk * kChunkTiles + k, k_tiles - 1) * kWarp);
+  };
+  load_weights(0);
+  __syncthreads();
+
+  float acc[kTiles][64] = {};
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    const int stage = chunk % kRing;
+    uint4 a[kTiles][kChunkTiles];
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+      for (int k = 0; k < kChunkTiles; ++k) a[m][k] = next[m][k];
+    if (chunk + 1 < chunks) load_weights(chunk + 1);
+    ptx::mbarrier_wait(ptx::shared_address(&full[stage]), chunk / kRing % 2);
+    const uint64_t line = ptx::uniform_descriptor(ring + stage * kStageBytes);
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) ptx::pin_registers(acc[m]);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kChunkTiles; ++k)
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        multiply_rows(acc[m], a[m][k], line + k * 32 / 16, chunk > 0 || k > 0);
+        if (!kBF16) multiply_rows(acc[m], a[m][k], line + (kTermBytes + k * 32) / 16, 1);
+      }
+    ptx::wgmma_commit();
+    // The stage of the chunk before is free once both warpgroups are done with it.
+    if (threadIdx.x == 0 && chunk > 0 && chunk - 1 + kRing < chunks) {
+      ptx::mbarrier_wait(ptx::shared_address(&empty[(chunk - 1) % kRing]), (chunk - 1) / kRing % 2);
+      start_copy(chunk - 1 + kRing);
+    }
+    __syncwarp();
+    ptx::wgmma_wait<0>();
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) ptx::pin_registers(acc[m]);
+    if (threadIdx.x % kWarpgroup == 0) ptx::mbarrier_arrive(ptx::shared_address(&empty[stage]));
+  }
+
+  const Target target{args, part};
+  const int g = lane / 4;
+  const int q = lane % 4;
+#pragma unroll
+  for (int m = 0; m < kResultTiles; ++m)
+#pragma unroll
+    for (int i = 0; i < 64; ++i) {
+      const int64_t output = (first_tile + 4 * m) * kTileOutputs + g + (i % 4 >= 2 ? 8 : 0);
+      const int row = i / 4 * 8 + 2 * q + i % 2;
+      if (output >= part.n_out || row >= part.row_count) continue;
+      const int64_t at = target.place(row, output);
+      if constexpr (kGated)
+        target.store(at, silu_times(acc[0][i], acc[1][i]));
+      else
+        target.finish(at, output, acc[m][i], target.before(at));
+    }
+}
+
+template <int kTiles, bool kBF16, bool kGated>
+void launch_wide(cudaStream_t stream, const GemmArgs& args, const void* scratch) {
+  constexpr int kBlockResults = kGated ? 128 : 128 * kTiles;
+  const int64_t results = args.gated ? args.n_out / 2 : args.n_out;
+  const dim3 grid(static_cast<unsigned>((results + kBlockResults - 1) / kBlockResults),
+                  static_cast<unsigned>(row_tiles(args)), static_cast<unsigned>(args.groups));
+  const auto kernel = wide_kernel<kTiles, kBF16, kGated>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       kSharedBytes<kTiles, kBF16>);
+  kernel<<<grid, kThreads, kSharedBytes<kTiles, kBF16>, stream>>>(
+      args, static_cast<int>(chunk_count(args)), static_cast<const std::byte*>(scratch));
+}
+
+template <bool kBF16>
+void launch(cudaStream_t stream, const GemmArgs& args, void* scratch) {
+  const auto chunks = static_cast<int>(chunk_count(args));
+  const dim3 grid(static_cast<unsigned>((chunks + 7) / 8),
+                  static_cast<unsigned>(row_tiles(args) * (kWideRows / kGroupRows)),
+                  static_cast<unsigned>(split_groups(args)));
+  split_kernel<kBF16><<<grid, kThreads, 0, stream>>>(args, chunks, static_cast<uint4*>(scratch));
+  if (args.gated) {
+    if constexpr (!kBF16) launch_wide<2, false, true>(stream, args, scratch);
+    return;
+  }
+  // Twice the outputs a block reads rows half as often, if there are blocks for all processors.
+  constexpr int64_t kProcessors = 132;
+  const int64_t large_blocks = (args.n_out + 255) / 256 * row_tiles(args) * args.groups;
+  if (large_blocks >= kProcessors) return launch_wide<2, kBF16, false>(stream, args, scratch);
+  launch_wide<1, kBF16, false>(stream, args, scratch);
+}
+
+}  // namespace
+
+bool is_wide(const GemmArgs& args) {
+  const int64_t rows = args.tiles != nullptr ? args.tile_rows : args.rows;
+  return rows >= kLeastRows && (args.tiles == nullptr || args.tile_rows == kWideRows) &&
+         has_vector_rows(args) && args.norm_weight == nullptr && args.beside.weight == nullptr;
+}
+
+size_t wide_scratch_bytes(const GemmArgs& args) {
+  return static_cast<size_t>(split_groups(args) * row_tiles(args) * chunk_count(args) *
+                             terms_of(args.x_is_bf16) * kTermBytes);
+}
+
+void wide_product(cudaStream_t stream, const GemmArgs& args, void* scratch) {
+  args.x_is_bf16 ? launch<true>(stream, args, scratch) : launch<false>(stream, args, scratch);
+}
+
+}  // namespace foresail::cuda

@@ -1,0 +1,135 @@
+// Products of many rows in the order of sums that warpgroup instructions have, beside the oracle.
+#include <fmt/format.h>
+
+#include "gpu_fixture.h"
+#include "kernel/random_inputs.h"
+
+namespace foresail {
+namespace {
+
+class GpuWideProducts : public GpuTest {
+ protected:
+  GpuWideProducts() : GpuTest(false) {}
+};
+
+// f32 rows keep 16 bits of mantissa.
+constexpr double kProductTolerance = 2e-5;
+
+TEST_F(GpuWideProducts, LinearMatchesOracle) {
+  const int64_t shapes[][3] = {{96, 64, 16},    {97, 100, 130},   {128, 4, 1},    {129, 60, 257},
+                               {300, 2048, 70}, {520, 576, 9000}, {1100, 36, 128}};
+  for (const auto& [rows, n_in, n_out] : shapes)
+    for (const DType act : {DType::kF32, DType::kBF16})
+      for (const bool accumulate : {false, true}) {
+        const Tensor x = Tensor(act, rows, n_in, 4).randomize(1);
+        const Tensor source = Tensor(DType::kBF16, n_out, n_in, 5).randomize(2);
+        const Tensor bias = Tensor(DType::kF32, 1, n_out).randomize(3);
+        const auto w = set().pack(source.as_weight());
+        const auto w_ref = ref().pack(source.as_weight());
+        Tensor got = Tensor(DType::kF32, rows, n_out, 1).randomize(4);
+        Tensor want = got;
+        const Copy out = copy(got), device_bias = copy(bias);
+        set().linear(copy(x), *w, accumulate ? device_bias.f32() : nullptr, 0.7f, accumulate, out);
+        ref().linear(x, *w_ref, accumulate ? static_cast<const float*>(bias.view().data) : nullptr,
+                     0.7f, accumulate, want);
+        expect_close(out.read(got), want, kProductTolerance,
+                     fmt::format("{} x {} x {}", rows, n_in, n_out));
+      }
+}
+
+TEST_F(GpuWideProducts, RowsDoNotDependOnTheBatch) {
+  constexpr int kRows = 700;
+  for (const int64_t n_in : {2304, 100})
+    for (const int64_t n_out : {83, 7000}) {
+      const Tensor source = Tensor(DType::kBF16, n_out, n_in).randomize(6);
+      const Tensor x = Tensor(DType::kF32, kRows, n_in).randomize(7);
+      const auto w = set().pack(source.as_weight());
+      Tensor all(DType::kF32, kRows, n_out);
+      const Copy all_out = copy(all);
+      set().linear(copy(x), *w, nullptr, 1.0f, false, all_out);
+      all_out.read(all);
+      for (const int count : {96, 127, 128, 129, 385}) {
+        std::vector<int> which = shuffled(kRows, static_cast<uint64_t>(count));
+        which.resize(static_cast<size_t>(count));
+        Tensor some(DType::kF32, count, n_out);
+        const Copy out = copy(some);
+        set().linear(copy(x.pick(which)), *w, nullptr, 1.0f, false, out);
+        out.read(some);
+        for (int i = 0; i < count; ++i)
+          expect_same_row(some, i, all, which[static_cast<size_t>(i)],
+                          "count " + std::to_string(count));
+      }
+    }
+}
+
+TEST_F(GpuWideProducts, HeadProjections) {
+  for (const auto& [heads, latent, rope, nope, value] :
+       {std::tuple{16, 512, 64, 128, 128}, {5, 256, 64, 64, 128}}) {
+    constexpr int kRows = 200;
+    std::vector<MatrixPtr> uk_t, uv, ref_uk_t, ref_uv;
+    for (int h = 0; h < heads; ++h) {
+      const uint64_t seed = static_cast<uint64_t>(h) + 1;
+      const Tensor k = Tensor(DType::kBF16, nope, latent).randomize(seed, 0.1f);
+      const Tensor v = Tensor(DType::kBF16, value, latent).randomize(seed + 100, 0.1f);
+      uk_t.push_back(set().pack(k.as_weight(true)));
+      ref_uk_t.push_back(ref().pack(k.as_weight(true)));
+      uv.push_back(set().pack(v.as_weight()));
+      ref_uv.push_back(ref().pack(v.as_weight()));
+    }
+    const Tensor q = Tensor(DType::kF32, kRows, heads * (nope + rope), 4).randomize(1);
+    Tensor got(DType::kF32, kRows, heads * (latent + rope), 2);
+    Tensor want = got;
+    const Copy absorbed = copy(got);
+    set().absorb_query(copy(q), uk_t, nope, rope, absorbed);
+    ref().absorb_query(q, ref_uk_t, nope, rope, want);
+    expect_close(absorbed.read(got), want, kProductTolerance, "absorb");
+    for (const DType act : {DType::kF32, DType::kBF16}) {
+      const Tensor in = Tensor(act, kRows, heads * latent).randomize(2);
+      Tensor got_up(act, kRows, heads * value, 2);
+      Tensor want_up = got_up;
+      const Copy up = copy(got_up);
+      set().value_up(copy(in), uv, up);
+      ref().value_up(in, ref_uv, want_up);
+      expect_close(up.read(got_up), want_up, act == DType::kBF16 ? 8e-3 : kProductTolerance,
+                   "value_up");
+    }
+  }
+}
+
+// Tiles full, half empty and of no rows at all; gated in the product and after it.
+TEST_F(GpuWideProducts, Experts) {
+  for (const auto& [rows, count, k, hidden, inner] : {std::tuple{300, 6, 4, 256, 112},
+                                                      {300, 6, 4, 68, 20},
+                                                      {130, 2, 1, 128, 64},
+                                                      {1000, 3, 2, 2048, 1408},
+                                                      {3000, 5, 3, 16, 16} /* in parts */}) {
+    const RandomExperts mine(set(), count + 1, hidden, inner);
+    const RandomExperts theirs(ref(), count + 1, hidden, inner);
+    const Tensor x = Tensor(DType::kF32, rows, hidden, 4).randomize(1);
+    std::vector<int32_t> ids;
+    std::vector<float> weights;
+    for (int row = 0; row < rows; ++row) {
+      // The last expert is nobody's; the first has most.
+      std::vector<int> order = shuffled(count, static_cast<uint64_t>(row) + 3);
+      if (row % 2 == 0) std::swap(*std::find(order.begin(), order.end(), 0), order[0]);
+      for (int j = 0; j < k; ++j) {
+        ids.push_back(order[static_cast<size_t>(j)]);
+        weights.push_back(0.1f + 0.2f * static_cast<float>((row + j) % 5));
+      }
+    }
+    Tensor got = Tensor(DType::kF32, rows, hidden).randomize(2);
+    Tensor want = got;
+    const size_t n = ids.size();
+    Buffer device_ids(n * 4, set().memory()), device_weights(n * 4, set().memory());
+    set().memory().upload(device_ids.data(), ids.data(), n * 4);
+    set().memory().upload(device_weights.data(), weights.data(), n * 4);
+    const Copy out = copy(got);
+    set().experts(copy(x), mine.weights, device_ids.as<int32_t>(), device_weights.as<float>(), k,
+                  out);
+    ref().experts(x, theirs.weights, ids.data(), weights.data(), k, want);
+    expect_close(out.read(got), want, 5e-5, fmt::format("{} rows {} experts", rows, count));
+  }
+}
+
+}  // namespace
+}  // namespace foresail
