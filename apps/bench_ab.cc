@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -58,21 +58,21 @@ void compare(const BatchBenchFlags& flags, LoadedModel& model, BatchBench& bench
   };
   const bool did_nothing = builds(0) == builds(1);
   if (flags.json) {
-    fmt::print("{}\n", Json{{"toggle", toggle_name},
-                            {"did_nothing", did_nothing},
-                            {"off", figures_json(median_run(runs[0]))},
-                            {"on", figures_json(median_run(runs[1]))},
-                            {"tpot_change_percent", tpot.mean},
-                            {"tpot_change_ci95", tpot.half_width},
-                            {"ttft_change_percent", ttft.mean},
-                            {"ttft_change_ci95", ttft.half_width},
-                            {"rounds", rounds},
-                            {"context", flags.bench.context_len},
-                            {"output_len", flags.bench.output_len},
-                            {"synthetic_context", flags.bench.synthetic_context},
-                            {"simulated_accept_length", flags.model.simulate_accept_length},
-                            {"sha256", hashes[0]}}
-                           .dump());
+    fmt::print("{}\n",
+               json_text(Json{{"toggle", toggle_name},
+                              {"did_nothing", did_nothing},
+                              {"off", figures_json(median_run(runs[0]))},
+                              {"on", figures_json(median_run(runs[1]))},
+                              {"tpot_change_percent", tpot.mean},
+                              {"tpot_change_ci95", tpot.half_width},
+                              {"ttft_change_percent", ttft.mean},
+                              {"ttft_change_ci95", ttft.half_width},
+                              {"rounds", rounds},
+                              {"context", flags.bench.context_len},
+                              {"output_len", flags.bench.output_len},
+                              {"synthetic_context", flags.bench.synthetic_context},
+                              {"simulated_accept_length", flags.model.simulate_accept_length},
+                              {"sha256", hashes[0]}}));
     return;
   }
   print_figures_header("median of rounds");
@@ -88,8 +88,8 @@ void compare(const BatchBenchFlags& flags, LoadedModel& model, BatchBench& bench
 
 }  // namespace
 
-void add_bench_ab(CLI::App& bench) {
-  CLI::App* command = bench.add_subcommand(
+void add_bench_ab(Command& bench) {
+  Command* command = bench.add_subcommand(
       "ab", "What leaving out unread metadata is worth: the same run with and without it");
   auto flags = std::make_shared<BatchBenchFlags>();
   auto toggles = std::make_shared<std::vector<std::string>>();

@@ -1,6 +1,6 @@
 #include "apps/bench_batch.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "apps/flag_checks.h"
 #include "base/checked_math.h"
@@ -99,9 +99,9 @@ std::unique_ptr<LoadedModel> load_for_batch(BatchBenchFlags& flags) {
   return model;
 }
 
-void add_batch_options(CLI::App& command, BatchBenchFlags& flags,
+void add_batch_options(Command& command, BatchBenchFlags& flags,
                        std::vector<int32_t>* batch_sizes) {
-  CLI::Option* batch =
+  Flag* batch =
       batch_sizes == nullptr
           ? command.add_option("--batch-size", flags.bench.batch_size, "requests at once")
           : command.add_option("--batch-size", *batch_sizes, "requests at once, comma separated")
@@ -128,7 +128,7 @@ void bench_batch(BatchBenchFlags& flags, int runs) {
   for (int run = 0; run < runs; ++run) {
     const BatchFigures figures = figures_of(bench.run());
     if (flags.json)
-      fmt::print("{}\n", figures_json(figures).dump());
+      fmt::print("{}\n", json_text(figures_json(figures)));
     else
       print_figures(std::to_string(run + 1), figures);
   }

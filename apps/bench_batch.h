@@ -37,7 +37,7 @@ std::string unreal_notes(const BatchBenchFlags& flags);
 std::string figures_notes(const BatchBenchFlags& flags);
 
 // With a list, several batch sizes.
-void add_batch_options(CLI::App& command, BatchBenchFlags& flags,
+void add_batch_options(Command& command, BatchBenchFlags& flags,
                        std::vector<int32_t>* batch_sizes = nullptr);
 // Loads the model with room for the batch and sets flags.bench.draft_len.
 std::unique_ptr<LoadedModel> load_for_batch(BatchBenchFlags& flags);

@@ -5,10 +5,10 @@
 
 namespace foresail {
 
-void add_bench_kernels(CLI::App& bench);
-void add_bench_latency(CLI::App& bench);
-void add_bench_depth(CLI::App& bench);
-void add_bench_ab(CLI::App& bench);
-void add_bench_serve(CLI::App& bench);
+void add_bench_kernels(Command& bench);
+void add_bench_latency(Command& bench);
+void add_bench_depth(Command& bench);
+void add_bench_ab(Command& bench);
+void add_bench_serve(Command& bench);
 
 }  // namespace foresail

@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -59,16 +59,16 @@ void bench_depth(BatchBenchFlags& flags, const std::vector<int32_t>& batch_sizes
     if (flags.json) {
       Json medians = Json::array();
       for (const std::vector<double>& list : rates) medians.push_back(median_of(list));
-      fmt::print("{}\n", Json{{"batch_size", batch_size},
-                              {"tokens_per_s_by_depth_then_adaptive", medians},
-                              {"accept_length", accept_length},
-                              {"adaptive_over_best_mean", mean.mean},
-                              {"adaptive_over_best_half_width", mean.half_width},
-                              {"adaptive_over_best_median", median_of(ratios)},
-                              {"adaptive_over_best", ratios},
-                              {"synthetic_context", flags.bench.synthetic_context},
-                              {"simulated_accept_length", flags.model.simulate_accept_length}}
-                             .dump());
+      fmt::print("{}\n",
+                 json_text(Json{{"batch_size", batch_size},
+                                {"tokens_per_s_by_depth_then_adaptive", medians},
+                                {"accept_length", accept_length},
+                                {"adaptive_over_best_mean", mean.mean},
+                                {"adaptive_over_best_half_width", mean.half_width},
+                                {"adaptive_over_best_median", median_of(ratios)},
+                                {"adaptive_over_best", ratios},
+                                {"synthetic_context", flags.bench.synthetic_context},
+                                {"simulated_accept_length", flags.model.simulate_accept_length}}));
       continue;
     }
     fmt::print("{:>6} ", batch_size);
@@ -87,8 +87,8 @@ void bench_depth(BatchBenchFlags& flags, const std::vector<int32_t>& batch_sizes
 
 }  // namespace
 
-void add_bench_depth(CLI::App& bench) {
-  CLI::App* command =
+void add_bench_depth(Command& bench) {
+  Command* command =
       bench.add_subcommand("depth", "Adaptive speculation depth beside every fixed depth");
   auto flags = std::make_shared<BatchBenchFlags>();
   auto batch_sizes = std::make_shared<std::vector<int32_t>>(std::vector<int32_t>{1, 4, 16});

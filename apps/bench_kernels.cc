@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdio>
 
@@ -22,19 +22,19 @@ void print_row(const KernelCase& kernel_case, const KernelTime& time, const Floo
   const double bytes_per_s = kernel_case.bytes / time.fastest_s;
   const double operations_per_s = kernel_case.operations / time.fastest_s;
   if (json) {
-    fmt::print("{}\n",
-               Json{{"op", kernel_case.op},
-                    {"shape", kernel_case.shape},
-                    {"fastest_us", time.fastest_s * 1e6},
-                    {"median_us", time.median_s * 1e6},
-                    {"runs", time.runs},
-                    {"bytes", kernel_case.bytes},
-                    {"operations", kernel_case.operations},
-                    {"bytes_per_s", bytes_per_s},
-                    {"operations_per_s", operations_per_s},
-                    {"share_of_read_probe", bytes_per_s / floors.bytes_per_s},
-                    {"share_of_arithmetic_probe", operations_per_s / floors.operations_per_s}}
-                   .dump());
+    fmt::print(
+        "{}\n",
+        json_text(Json{{"op", kernel_case.op},
+                       {"shape", kernel_case.shape},
+                       {"fastest_us", time.fastest_s * 1e6},
+                       {"median_us", time.median_s * 1e6},
+                       {"runs", time.runs},
+                       {"bytes", kernel_case.bytes},
+                       {"operations", kernel_case.operations},
+                       {"bytes_per_s", bytes_per_s},
+                       {"operations_per_s", operations_per_s},
+                       {"share_of_read_probe", bytes_per_s / floors.bytes_per_s},
+                       {"share_of_arithmetic_probe", operations_per_s / floors.operations_per_s}}));
   } else {
     fmt::print("{:<19}{:<34}{:>11.1f}{:>11.1f}{:>8.1f}{:>6.0f} %{:>9.1f}{:>6.0f} %\n",
                kernel_case.op, kernel_case.shape, time.fastest_s * 1e6, time.median_s * 1e6,
@@ -47,13 +47,14 @@ void print_row(const KernelCase& kernel_case, const KernelTime& time, const Floo
 void print_probe(const KernelBench& bench, const KernelFlags& flags, const Floors& before,
                  const Floors& after) {
   if (flags.json)
-    fmt::print("{}\n", Json{{"kind", "probe"},
-                            {"threads", bench.threads()},
-                            {"kernels", bench.kernels()},
-                            {"clock", flags.clock},
-                            {"read_bytes_per_s", {before.bytes_per_s, after.bytes_per_s}},
-                            {"operations_per_s", {before.operations_per_s, after.operations_per_s}}}
-                           .dump());
+    fmt::print(
+        "{}\n",
+        json_text(Json{{"kind", "probe"},
+                       {"threads", bench.threads()},
+                       {"kernels", bench.kernels()},
+                       {"clock", flags.clock},
+                       {"read_bytes_per_s", {before.bytes_per_s, after.bytes_per_s}},
+                       {"operations_per_s", {before.operations_per_s, after.operations_per_s}}}));
   else
     fmt::print(
         "probes, {} threads: read {:.1f} GB/s before and {:.1f} after, arithmetic {:.0f} and "
@@ -85,9 +86,9 @@ void bench_kernels(KernelFlags& flags) {
 
 }  // namespace
 
-void add_bench_kernels(CLI::App& bench) {
+void add_bench_kernels(Command& bench) {
   auto flags = std::make_shared<KernelFlags>();
-  CLI::App* command = bench.add_subcommand(
+  Command* command = bench.add_subcommand(
       "kernels", "Time every CPU operation in shapes of mla-mid; needs no model");
   command->add_option("--filter", flags->filter, "only rows whose op and shape contain this text");
   command->add_option("--threads", flags->options.threads, "threads; 0: all cores")

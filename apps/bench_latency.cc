@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
@@ -47,21 +47,21 @@ void print_row(const PassTime& time, const char* kind, const WidthCost& cost, co
   const double byte_share = time.bytes / time.median_s / floors.bytes_per_s;
   const double operation_share = time.operations / time.median_s / floors.operations_per_s;
   if (json) {
-    fmt::print("{}\n", Json{{"kind", kind},
-                            {"rows", time.rows},
-                            {"depth", time.depth},
-                            {"median_ms", time.median_s * 1e3},
-                            {"fastest_ms", time.fastest_s * 1e3},
-                            {"runs", time.runs},
-                            {"tokens_per_s", static_cast<double>(time.rows) / time.median_s},
-                            {"bytes", time.bytes},
-                            {"expert_bytes", time.expert_bytes},
-                            {"operations", time.operations},
-                            {"share_of_read_probe", byte_share},
-                            {"share_of_arithmetic_probe", operation_share},
-                            {"relative_to_one_row", cost.measured},
-                            {"bytes_relative_to_one_row", cost.of_bytes}}
-                           .dump());
+    fmt::print("{}\n",
+               json_text(Json{{"kind", kind},
+                              {"rows", time.rows},
+                              {"depth", time.depth},
+                              {"median_ms", time.median_s * 1e3},
+                              {"fastest_ms", time.fastest_s * 1e3},
+                              {"runs", time.runs},
+                              {"tokens_per_s", static_cast<double>(time.rows) / time.median_s},
+                              {"bytes", time.bytes},
+                              {"expert_bytes", time.expert_bytes},
+                              {"operations", time.operations},
+                              {"share_of_read_probe", byte_share},
+                              {"share_of_arithmetic_probe", operation_share},
+                              {"relative_to_one_row", cost.measured},
+                              {"bytes_relative_to_one_row", cost.of_bytes}}));
     return;
   }
   fmt::print("{:<8} {:>6} {:>7} {:>10.2f} {:>10.2f} {:>9.1f} {:>10} {:>10} {:>9} {:>9} {:>10}\n",
@@ -119,19 +119,20 @@ void bench_passes(BenchFlags& flags) {
         threads, before.bytes_per_s / 1e9, after.bytes_per_s / 1e9, before.operations_per_s / 1e9,
         after.operations_per_s / 1e9, isa);
   else
-    fmt::print("{}\n", Json{{"kind", "probe"},
-                            {"threads", threads},
-                            {"kernels", isa},
-                            {"read_bytes_per_s", {before.bytes_per_s, after.bytes_per_s}},
-                            {"operations_per_s", {before.operations_per_s, after.operations_per_s}}}
-                           .dump());
+    fmt::print(
+        "{}\n",
+        json_text(Json{{"kind", "probe"},
+                       {"threads", threads},
+                       {"kernels", isa},
+                       {"read_bytes_per_s", {before.bytes_per_s, after.bytes_per_s}},
+                       {"operations_per_s", {before.operations_per_s, after.operations_per_s}}}));
 }
 
 }  // namespace
 
-void add_bench_latency(CLI::App& bench) {
+void add_bench_latency(Command& bench) {
   auto flags = std::make_shared<BenchFlags>();
-  CLI::App* command = bench.add_subcommand(
+  Command* command = bench.add_subcommand(
       "latency", "Time the passes of one request, or serve one batch in process");
   command->footer(
       "With --batch-size, --input-len or --output-len a batch of equal requests is served in "

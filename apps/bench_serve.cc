@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdio>
 #include <fstream>
@@ -47,7 +47,7 @@ class LoadServer {
   HttpReply post(const char* path, const OrderedJson& body) const {
     return http_call(
         target_.address,
-        {.method = "POST", .path = path, .body = body.dump(), .fields = load_fields(target_)});
+        {.method = "POST", .path = path, .body = json_text(body), .fields = load_fields(target_)});
   }
   std::optional<DraftCounters> draft_counters() const {
     const HttpReply reply = get("/metrics");
@@ -167,7 +167,7 @@ void bench_serve(ServeLoadFlags& flags) {
                           .max_concurrency = flags.run.max_concurrency == 0
                                                  ? "not set"
                                                  : std::to_string(flags.run.max_concurrency)};
-  const std::string line = report_json(report, header).dump() + "\n";
+  const std::string line = json_text(report_json(report, header)) + "\n";
   fmt::print("{}", flags.json ? line : report_text(report, header));
   if (flags.output_file.empty()) return;
   std::ofstream file(flags.output_file, std::ios::app);
@@ -177,8 +177,8 @@ void bench_serve(ServeLoadFlags& flags) {
 
 }  // namespace
 
-void add_bench_serve(CLI::App& bench) {
-  CLI::App* command = bench.add_subcommand(
+void add_bench_serve(Command& bench) {
+  Command* command = bench.add_subcommand(
       "serve",
       "Load a server over HTTP, this one or any with OpenAI's API, and report as the "
       "field's tools do");

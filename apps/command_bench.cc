@@ -2,9 +2,9 @@
 
 namespace foresail {
 
-void add_bench_command(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure speed beside its floors");
-  bench->require_subcommand(1);
+void add_bench_command(Command& app) {
+  Command* bench = app.add_subcommand("bench", "Measure speed beside its floors");
+  bench->require_subcommand();
   add_bench_kernels(*bench);
   add_bench_latency(*bench);
   add_bench_depth(*bench);

@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "engine/validate_request.h"
 #include "text/chat_prompt.h"
+#include "text/render_input.h"
 
 namespace foresail {
 namespace {
@@ -52,9 +53,9 @@ void chat(ChatFlags& flags) {
 
 }  // namespace
 
-void add_chat_command(CLI::App& app) {
+void add_chat_command(Command& app) {
   auto flags = std::make_shared<ChatFlags>();
-  CLI::App* command = app.add_subcommand("chat", "Talk to a model, one line at a time");
+  Command* command = app.add_subcommand("chat", "Talk to a model, one line at a time");
   add_model_flags(*command, flags->model, true);
   add_sampling_flags(*command, flags->generation);
   command->add_option("--system", flags->system, "system message");

@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <fstream>
 #include <thread>
@@ -31,9 +31,9 @@ std::string gpu_line() {
 
 }  // namespace
 
-void add_env_command(CLI::App& app) {
+void add_env_command(Command& app) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* command =
+  Command* command =
       app.add_subcommand("env", "Show what this build and this machine have, for bug reports");
   command->add_flag("--json", *json, "print one JSON object");
   command->callback([json] {
@@ -48,11 +48,12 @@ void add_env_command(CLI::App& app) {
         {"gpu", gpu_line()},
         {"devices", find_cuda_device() ? Json{"cpu", "cuda", "ref"} : Json{"cpu", "ref"}}};
     if (*json) {
-      fmt::print("{}\n", facts.dump(2));
+      fmt::print("{}\n", json_text(facts, 2));
       return;
     }
     for (const auto& [key, value] : facts.items())
-      fmt::print("{:<24} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+      fmt::print("{:<24} {}\n", key,
+                 value.is_string() ? value.get<std::string>() : json_text(value));
   });
 }
 
@@ -60,7 +61,7 @@ std::string version_line() {
   return fmt::format("foresail {} ({})", FORESAIL_VERSION, FORESAIL_COMMIT);
 }
 
-void add_version_command(CLI::App& app) {
+void add_version_command(Command& app) {
   app.add_subcommand("version", "Print the version")->callback([] {
     fmt::print("{}\n", version_line());
   });

@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <sstream>
@@ -73,15 +73,15 @@ std::shared_ptr<EvalFlags> eval_flags() {
   return flags;
 }
 
-void add_ids(CLI::App& command, EvalFlags& flags) {
+void add_ids(Command& command, EvalFlags& flags) {
   command.add_option("--input-ids", flags.input_ids, "token ids, \"1,2,3\"");
   command.add_option("--input-ids-file", flags.input_ids_file, "file with token ids");
   command.add_option("--output,-o", flags.output, "safetensors file to write")->required();
 }
 
-void add_logits(CLI::App& eval) {
+void add_logits(Command& eval) {
   auto flags = eval_flags();
-  CLI::App* command = eval.add_subcommand(
+  Command* command = eval.add_subcommand(
       "logits", "Write logits [T, V] and the last position's residual states as safetensors");
   add_model_flags(*command, flags->model, false);
   add_ids(*command, *flags);
@@ -96,9 +96,9 @@ void add_logits(CLI::App& eval) {
   });
 }
 
-void add_perplexity(CLI::App& eval) {
+void add_perplexity(Command& eval) {
   auto flags = eval_flags();
-  CLI::App* command = eval.add_subcommand("perplexity", "Bits per byte and perplexity of a text");
+  Command* command = eval.add_subcommand("perplexity", "Bits per byte and perplexity of a text");
   add_model_flags(*command, flags->model, false);
   command->add_option("--text-file", flags->text_file, "UTF-8 text")->required();
   command
@@ -120,12 +120,11 @@ void add_perplexity(CLI::App& eval) {
     const auto model = load_model(flags->model);
     const Perplexity result = evaluate_perplexity(*model, *tokenizer, text, window);
     if (flags->json)
-      fmt::print("{}\n", Json{{"bits_per_byte", result.bits_per_byte},
-                              {"perplexity", result.perplexity},
-                              {"tokens", result.token_count},
-                              {"bytes", result.byte_count},
-                              {"window", result.window}}
-                             .dump());
+      fmt::print("{}\n", json_text(Json{{"bits_per_byte", result.bits_per_byte},
+                                        {"perplexity", result.perplexity},
+                                        {"tokens", result.token_count},
+                                        {"bytes", result.byte_count},
+                                        {"window", result.window}}));
     else
       fmt::print("{:.4f} bits per byte, perplexity {:.3f} over {} tokens ({} bytes), window {}\n",
                  result.bits_per_byte, result.perplexity, result.token_count, result.byte_count,
@@ -156,15 +155,14 @@ void print_acceptance(const Acceptance& acceptance, double temperature, bool jso
     Json rates = Json::array();
     for (int position = 0; position < acceptance.steps; ++position)
       rates.push_back(acceptance.rate_at(position));
-    fmt::print("{}\n", Json{{"steps", acceptance.steps},
-                            {"temperature", temperature},
-                            {"accept_length", acceptance.accept_length()},
-                            {"rate_at", rates},
-                            {"prompts", acceptance.prompts},
-                            {"output_tokens", acceptance.output_tokens},
-                            {"verify_passes", acceptance.verify_passes},
-                            {"repeated_4gram_share", acceptance.repeated_4gram_share}}
-                           .dump());
+    fmt::print("{}\n", json_text(Json{{"steps", acceptance.steps},
+                                      {"temperature", temperature},
+                                      {"accept_length", acceptance.accept_length()},
+                                      {"rate_at", rates},
+                                      {"prompts", acceptance.prompts},
+                                      {"output_tokens", acceptance.output_tokens},
+                                      {"verify_passes", acceptance.verify_passes},
+                                      {"repeated_4gram_share", acceptance.repeated_4gram_share}}));
     return;
   }
   std::string rates;
@@ -175,11 +173,11 @@ void print_acceptance(const Acceptance& acceptance, double temperature, bool jso
              100 * acceptance.repeated_4gram_share);
 }
 
-void add_acceptance(CLI::App& eval) {
+void add_acceptance(Command& eval) {
   auto flags = std::make_shared<EvalFlags>();
   auto request = std::make_shared<Request>();
   auto widths = std::make_shared<std::vector<int>>(std::vector<int>{1, 2, 3, 4, 5});
-  CLI::App* command =
+  Command* command =
       eval.add_subcommand("acceptance", "Accepted drafts per position over a file of prompts");
   flags->model.speculative_algorithm = "MTP";
   add_model_flags(*command, flags->model, true);
@@ -215,9 +213,9 @@ void add_acceptance(CLI::App& eval) {
   });
 }
 
-void add_drafts(CLI::App& eval) {
+void add_drafts(Command& eval) {
   auto flags = eval_flags();
-  CLI::App* command = eval.add_subcommand(
+  Command* command = eval.add_subcommand(
       "drafts", "Write the drafter's logits, states and tokens for chained greedy steps");
   flags->model.speculative_algorithm = "MTP";
   add_model_flags(*command, flags->model, true);
@@ -239,9 +237,9 @@ void add_drafts(CLI::App& eval) {
 
 }  // namespace
 
-void add_eval_command(CLI::App& app) {
-  CLI::App* eval = app.add_subcommand("eval", "Measure what a model computes");
-  eval->require_subcommand(1);
+void add_eval_command(Command& app) {
+  Command* eval = app.add_subcommand("eval", "Measure what a model computes");
+  eval->require_subcommand();
   add_logits(*eval);
   add_perplexity(*eval);
   add_drafts(*eval);

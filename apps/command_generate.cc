@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <chrono>
 #include <cstdio>
@@ -126,7 +126,7 @@ void generate(GenerateFlags& flags) {
   std::string lines;
   std::vector<const Answer*> refused;
   for (const Answer& answer : answers) {
-    lines += answer_json(answer).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    lines += json_text(answer_json(answer)) + "\n";
     if (answer.error) refused.push_back(&answer);
   }
   if (flags.output == "-") {
@@ -156,9 +156,9 @@ void generate(GenerateFlags& flags) {
 
 }  // namespace
 
-void add_generate_command(CLI::App& app) {
+void add_generate_command(Command& app) {
   auto flags = std::make_shared<GenerateFlags>();
-  CLI::App* command =
+  Command* command =
       app.add_subcommand("generate", "Run a file of requests through the engine, many at once");
   add_engine_flags(*command, flags->engine);
   command->add_option("--requests", flags->requests, "JSON lines, one request each")->required();

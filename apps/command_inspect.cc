@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "apps/command.h"
 #include "apps/flag_checks.h"
@@ -73,7 +73,7 @@ Json describe(const InspectFlags& flags) {
 }
 
 void print_table(const Json& d) {
-  const auto number = [&](const char* key) { return d[key].dump(); };
+  const auto number = [&](const char* key) { return json_text(d[key]); };
   fmt::print("{} ({})\n", d["architecture"].get<std::string>(), d["family"].get<std::string>());
   fmt::print("layers        {} ({} with experts), hidden {}, heads {}, vocabulary {}\n",
              number("layers"), number("moe_layers"), number("hidden"), number("heads"),
@@ -97,16 +97,16 @@ void print_table(const Json& d) {
       "{} tokens of KV)\n",
       memory["device"].get<std::string>(), format_bytes(memory["total_bytes"]),
       format_bytes(memory["weights_bytes"]), format_bytes(memory["kv_bytes"]),
-      memory["context_length"].dump(), format_bytes(memory["workspace_bytes"]),
+      json_text(memory["context_length"]), format_bytes(memory["workspace_bytes"]),
       format_bytes(memory["available_bytes"]), memory["fits"].get<bool>() ? "fits" : "does not fit",
-      memory["most_kv_tokens"].dump());
+      json_text(memory["most_kv_tokens"]));
 }
 
 }  // namespace
 
-void add_inspect_command(CLI::App& app) {
+void add_inspect_command(Command& app) {
   auto flags = std::make_shared<InspectFlags>();
-  CLI::App* command = app.add_subcommand(
+  Command* command = app.add_subcommand(
       "inspect", "Show what a model is and what it needs; reads only config.json");
   command->add_option("model,-m,--model-path,--model", flags->options.model_path, "model folder")
       ->required();
@@ -124,7 +124,7 @@ void add_inspect_command(CLI::App& app) {
   command->callback([flags] {
     const Json description = describe(*flags);
     if (flags->json)
-      fmt::print("{}\n", description.dump(2));
+      fmt::print("{}\n", json_text(description, 2));
     else
       print_table(description);
   });

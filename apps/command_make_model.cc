@@ -32,9 +32,9 @@ void make_model(const MakeModelFlags& flags) {
 
 }  // namespace
 
-void add_make_model_command(CLI::App& app) {
+void add_make_model_command(Command& app) {
   auto flags = std::make_shared<MakeModelFlags>();
-  CLI::App* command =
+  Command* command =
       app.add_subcommand("make-model", "Write a model with random weights as a real checkpoint");
   std::vector<std::string> names;
   std::string summaries;

@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <cstdio>
 
 #include "apps/model_flags.h"
@@ -103,7 +103,7 @@ void run(RunFlags& flags) {
     result["text"] = text;
     result["token_ids"] = ids;
     result["prompt_ids"] = prompt;
-    fmt::print("{}\n", result.dump());
+    fmt::print("{}\n", json_text(result));
   } else {
     fmt::print("\n");
   }
@@ -116,9 +116,9 @@ void run(RunFlags& flags) {
 
 }  // namespace
 
-void add_run_command(CLI::App& app) {
+void add_run_command(Command& app) {
   auto flags = std::make_shared<RunFlags>();
-  CLI::App* command = app.add_subcommand("run", "Generate text from one prompt");
+  Command* command = app.add_subcommand("run", "Generate text from one prompt");
   add_model_flags(*command, flags->model, true);
   add_sampling_flags(*command, flags->generation);
   command->add_option("-p,--prompt", flags->prompt, "the prompt");

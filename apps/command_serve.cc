@@ -142,7 +142,7 @@ void serve(ServeFlags& flags) {
   signals.served();
 }
 
-void add_http_flags(CLI::App& command, ServeFlags& flags) {
+void add_http_flags(Command& command, ServeFlags& flags) {
   ServeOptions& serve = flags.serve;
   HttpLimits& http = serve.http;
   const auto count = [&](const char* name, auto& value, const char* help, int64_t least,
@@ -179,9 +179,9 @@ void add_http_flags(CLI::App& command, ServeFlags& flags) {
 
 }  // namespace
 
-void add_serve_command(CLI::App& app) {
+void add_serve_command(Command& app) {
   auto flags = std::make_shared<ServeFlags>();
-  CLI::App* command = app.add_subcommand("serve", "Serve a model over HTTP, with OpenAI's API");
+  Command* command = app.add_subcommand("serve", "Serve a model over HTTP, with OpenAI's API");
   add_engine_flags(*command, flags->engine);
   add_http_flags(*command, *flags);
   ServeOptions& serve_options = flags->serve;

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "text/chat_template.h"
+#include "text/render_input.h"
 #include "text/tokenizer.h"
 
 namespace foresail {
@@ -45,7 +46,7 @@ void tokenize(const TextFlags& flags) {
   }
   Json pieces = Json::array();
   for (const int32_t id : ids) pieces.push_back(std::string(tokenizer->decode({&id, 1}, false)));
-  fmt::print("{}\n", Json{{"count", ids.size()}, {"tokens", ids}, {"pieces", pieces}}.dump());
+  fmt::print("{}\n", json_text(Json{{"count", ids.size()}, {"tokens", ids}, {"pieces", pieces}}));
 }
 
 void detokenize(const TextFlags& flags) {
@@ -56,14 +57,14 @@ void detokenize(const TextFlags& flags) {
   std::vector<int32_t> ids;
   for (const Json& id : *parsed) {
     if (!id.is_number_integer() || id < 0 || id > INT32_MAX)
-      throw_error(ErrorCode::kUsage, "{} is not a token id", id.dump());
+      throw_error(ErrorCode::kUsage, "{} is not a token id", json_text(id));
     if (id.get<int64_t>() >= static_cast<int64_t>(tokenizer->vocab_size()))
-      throw_error(ErrorCode::kUsage, "token id {} is outside the tokenizer's {} ids", id.dump(),
+      throw_error(ErrorCode::kUsage, "token id {} is outside the tokenizer's {} ids", json_text(id),
                   tokenizer->vocab_size());
     ids.push_back(id.get<int32_t>());
   }
   const std::string text = tokenizer->decode(ids, flags.skip_special);
-  fmt::print("{}\n", flags.json ? Json{{"prompt", text}}.dump() : text);
+  fmt::print("{}\n", flags.json ? json_text(Json{{"prompt", text}}) : text);
 }
 
 // key=value; the value is JSON where it parses, otherwise text.
@@ -103,16 +104,16 @@ void render(const TextFlags& flags) {
     list.push_back({{"from_template", piece.from_template}, {"text", piece.text}});
   }
   if (flags.json)
-    fmt::print("{}\n", Json{{"prompt", prompt}, {"pieces", list}}.dump());
+    fmt::print("{}\n", json_text(Json{{"prompt", prompt}, {"pieces", list}}));
   else
     fmt::print("{}", prompt);
 }
 
 }  // namespace
 
-void add_text_commands(CLI::App& app) {
+void add_text_commands(Command& app) {
   auto flags = std::make_shared<TextFlags>();
-  CLI::App* command = app.add_subcommand("tokenize", "Text to token ids");
+  Command* command = app.add_subcommand("tokenize", "Text to token ids");
   command->add_option("model,-m,--model-path,--model", flags->model, "model folder")->required();
   command->add_option("-p,--text", flags->text, "the text; default: standard input");
   command->add_option("--text-file", flags->file, "read the text from a file");

@@ -4,7 +4,7 @@
 
 namespace foresail {
 
-void add_engine_flags(CLI::App& command, EngineFlags& flags) {
+void add_engine_flags(Command& command, EngineFlags& flags) {
   add_model_flags(command, flags.model, true);
   EngineOptions& engine = flags.engine;
   command
@@ -23,7 +23,7 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
                   "share of the available memory for weights and cache together, instead of "
                   "--max-total-tokens; 0: off")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_in(0.0, 1.0));
   command
       .add_option("--chunked-prefill-size", engine.chunked_prefill_size,
                   "tokens of one prefill pass")

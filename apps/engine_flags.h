@@ -12,7 +12,7 @@ struct EngineFlags {
 };
 
 // The model flags with the --speculative-* ones, and those of the scheduler.
-void add_engine_flags(CLI::App& command, EngineFlags& flags);
+void add_engine_flags(Command& command, EngineFlags& flags);
 
 std::unique_ptr<LoadedModel> load_engine_model(EngineFlags& flags);
 

@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdio>
 #include <new>
@@ -7,7 +7,6 @@
 #include <system_error>
 
 #include "apps/command.h"
-#include "apps/usage_error.h"
 #include "base/error.h"
 
 namespace foresail {
@@ -41,10 +40,10 @@ int report(std::string_view message, ErrorCode code) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Foresail serves latent-attention (MLA) language models with speculative decoding.",
-               "foresail");
-  app.require_subcommand(0, 1);
-  app.set_version_flag("--version", version_line());
+  CommandLine line(
+      "Foresail serves latent-attention (MLA) language models with speculative decoding.",
+      version_line());
+  Command& app = line.root();
   add_run_command(app);
   add_chat_command(app);
   add_serve_command(app);
@@ -58,18 +57,11 @@ int run(int argc, char** argv) {
   add_version_command(app);
   app.footer(kExamples);  // last, or every command would inherit it
   try {
-    app.parse(argc, argv);
-    if (app.get_subcommands().empty()) fmt::print("{}", app.help());
+    line.run(argc, argv);
     // A full disk must not look like success.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       throw_error(ErrorCode::kUsage, "cannot write to standard output");
     return 0;
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForVersion& version) {
-    return app.exit(version);
-  } catch (const CLI::ParseError& error) {
-    return report(usage_message(app, error), ErrorCode::kUsage);
   } catch (const Error& error) {
     return report(error.what(), error.code());
   } catch (const std::bad_alloc&) {

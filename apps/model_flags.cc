@@ -1,6 +1,6 @@
 #include "apps/model_flags.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ LoadProgress progress_bar() {
   };
 }
 
-void add_clearing_flag(CLI::App& command, const std::string& name, bool& value,
+void add_clearing_flag(Command& command, const std::string& name, bool& value,
                        const std::string& help) {
   command.add_flag_callback(
       name, [&value] { value = false; }, help);
@@ -36,7 +36,7 @@ void add_clearing_flag(CLI::App& command, const std::string& name, bool& value,
 
 }  // namespace
 
-void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
+void add_model_flags(Command& command, ModelFlags& flags, bool speculative) {
   ModelOptions& options = flags.options;
   command
       .add_option("model,-m,--model-path,--model", options.model_path,

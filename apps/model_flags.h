@@ -20,7 +20,7 @@ struct ModelFlags {
 };
 
 // Adds MODEL and the loading flags. `speculative`: also the --speculative-* flags.
-void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative);
+void add_model_flags(Command& command, ModelFlags& flags, bool speculative);
 
 // Sets the parts of `options` that flags hold as text. Throws Error{kUsage}.
 void resolve_speculation(ModelFlags& flags);

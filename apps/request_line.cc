@@ -1,6 +1,6 @@
 #include "apps/request_line.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <functional>
 #include <map>

@@ -1,7 +1,6 @@
 // The flags that say how tokens are drawn and when to stop.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <climits>
 
 #include "apps/flag_checks.h"
@@ -10,7 +9,7 @@
 
 namespace foresail {
 
-inline void add_sampling_flags(CLI::App& command, Request& options) {
+inline void add_sampling_flags(Command& command, Request& options) {
   SamplingParams& sampling = options.sampling;
   sampling.temperature = 0.0f;
   command.add_option("--max-tokens,-n", options.max_tokens, "most new tokens")
@@ -50,7 +49,7 @@ inline void add_sampling_flags(CLI::App& command, Request& options) {
 
 // What no flag says is drawn as the model's generation_config.json asks, if there is one. Throws
 // Error{kModel}.
-inline void add_model_defaults(const CLI::App& command, const std::string& model_path,
+inline void add_model_defaults(const Command& command, const std::string& model_path,
                                SamplingParams& sampling) {
   SamplingParams defaults;
   defaults.temperature = 0.0f;

@@ -1,6 +1,6 @@
 #include "apps/sha256.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <openssl/evp.h>
 
 namespace foresail {

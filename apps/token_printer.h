@@ -2,7 +2,7 @@
 // speculation gave for nothing is visible as it happens.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdio>

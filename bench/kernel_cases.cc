@@ -1,6 +1,6 @@
 #include "bench/kernel_cases.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>

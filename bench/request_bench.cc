@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "engine/load_tokenizer.h"
 #include "server/api/json_text.h"
 #include "server/api/projection.h"

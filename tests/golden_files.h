@@ -1,8 +1,9 @@
 // Reading the golden outputs that tests compare with.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,24 @@ inline double relative_error(const float* a, const std::vector<float>& b) {
     largest = std::max(largest, std::abs(static_cast<double>(b[i])));
   }
   return difference / largest;
+}
+
+// KL divergence of the distributions that two rows of logits say.
+inline double divergence(const float* ours, const float* theirs, int64_t vocab) {
+  const auto log_sum = [&](const float* logits) {
+    const double largest = *std::max_element(logits, logits + vocab);
+    double sum = 0.0;
+    for (int64_t i = 0; i < vocab; ++i) sum += std::exp(logits[i] - largest);
+    return largest + std::log(sum);
+  };
+  const double our_sum = log_sum(ours);
+  const double their_sum = log_sum(theirs);
+  double kl = 0.0;
+  for (int64_t i = 0; i < vocab; ++i) {
+    const double log_p = theirs[i] - their_sum;
+    kl += std::exp(log_p) * (log_p - (ours[i] - our_sum));
+  }
+  return kl;
 }
 
 }  // namespace foresail

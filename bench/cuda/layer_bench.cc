@@ -3,7 +3,7 @@
 // layer_bench [LAYERS [ROWS]]: layers of DeepSeek-V2-Lite with random weights. "apart": by the
 // operations that the fused ones stand for. With ROWS nothing is timed: two passes run kernel by
 // kernel, for a profiler.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>

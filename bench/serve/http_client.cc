@@ -1,6 +1,6 @@
 #include "bench/serve/http_client.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 #include "bench/serve/load_prompts.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "bench/serve/load_request.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace foresail {
 namespace {
@@ -133,7 +133,7 @@ LoadResult run_load_request(const LoadTarget& target, const LoadPrompt& prompt) 
   LoadStream stream(target.api, result);
   HttpCall call{.method = "POST",
                 .path = load_path(target.api),
-                .body = load_body(target, prompt).dump(),
+                .body = json_text(load_body(target, prompt)),
                 .fields = load_fields(target)};
   call.on_piece = [&](std::string_view bytes) { stream.take(bytes, LoadResult::Clock::now()); };
   result.start = LoadResult::Clock::now();

@@ -1,6 +1,6 @@
 #include "attention/attention_plan.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

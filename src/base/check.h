@@ -1,7 +1,7 @@
 // Broken invariants: print the values and abort. Never used on input from outside.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdio>
 #include <cstdlib>

@@ -2,7 +2,7 @@
 // Bad requests are values instead (result.h); broken invariants abort (check.h).
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>

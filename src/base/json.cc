@@ -1,6 +1,6 @@
 #include "base/json.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <string>
@@ -132,6 +132,14 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
 
 Result<OrderedJson> parse_ordered_json(std::string_view text, const JsonLimits& limits) {
   return parse<OrderedJson>(text, limits);
+}
+
+std::string json_text(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string json_text(const OrderedJson& value, int indent) {
+  return value.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace foresail

@@ -3,14 +3,13 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
+#include "base/json_types.h"
 #include "base/result.h"
 
 namespace foresail {
-
-using Json = nlohmann::json;
-using OrderedJson = nlohmann::ordered_json;  // keeps key order, for templates and tools
 
 struct JsonLimits {
   uint64_t max_bytes = 64ull << 20;
@@ -21,5 +20,10 @@ struct JsonLimits {
 // text.
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
 Result<OrderedJson> parse_ordered_json(std::string_view text, const JsonLimits& limits = {});
+
+// As JSON text, on one line unless there is an indent. Invalid UTF-8 becomes U+FFFD. The library's
+// own dump() and parse() cost every file that calls them another second of compiling.
+std::string json_text(const Json& value, int indent = -1);
+std::string json_text(const OrderedJson& value, int indent = -1);
 
 }  // namespace foresail

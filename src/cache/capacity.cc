@@ -1,6 +1,6 @@
 #include "cache/capacity.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "cache/page_table.h"
 

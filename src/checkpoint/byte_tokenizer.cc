@@ -132,7 +132,7 @@ std::string byte_tokenizer_json() {
                   {"byte_fallback", false},
                   {"vocab", vocab},
                   {"merges", OrderedJson::array()}};
-  return out.dump(1) + "\n";
+  return json_text(out, 1) + "\n";
 }
 
 std::string byte_tokenizer_config_json(int64_t max_positions) {
@@ -147,7 +147,7 @@ std::string byte_tokenizer_config_json(int64_t max_positions) {
   out["model_max_length"] = max_positions;
   out["tokenizer_class"] = "LlamaTokenizerFast";
   out["chat_template"] = kChatTemplate;
-  return out.dump(2) + "\n";
+  return json_text(out, 2) + "\n";
 }
 
 }  // namespace foresail

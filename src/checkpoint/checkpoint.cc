@@ -1,5 +1,7 @@
 #include "checkpoint/checkpoint.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/printable_name.h"
 
 namespace foresail {

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/config_fields.h"
 #include "checkpoint/generation_config.h"
 #include "checkpoint/model_config.h"
@@ -104,7 +105,7 @@ void read_layer_types(const ConfigFields& fields) {
   for (const Json& type : types)
     if (type != "full_attention")
       fields.refuse("layer_types", fmt::format("holds {}: only full_attention is supported",
-                                               type.dump().substr(0, 60)));
+                                               json_text(type).substr(0, 60)));
 }
 
 void read_token_ids(const ConfigFields& fields, ModelConfig& config) {

@@ -111,14 +111,14 @@ std::string to_config_json(const ModelConfig& config) {
   }
   add_token_ids(config, out);
   out["torch_dtype"] = config.torch_dtype;
-  return out.dump(kIndent) + "\n";
+  return json_text(out, kIndent) + "\n";
 }
 
 std::string to_generation_config_json(const ModelConfig& config) {
   OrderedJson out;
   out["_from_model_config"] = true;
   add_token_ids(config, out);
-  return out.dump(kIndent) + "\n";
+  return json_text(out, kIndent) + "\n";
 }
 
 }  // namespace foresail

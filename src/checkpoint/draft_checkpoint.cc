@@ -1,5 +1,7 @@
 #include "checkpoint/draft_checkpoint.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "checkpoint/config_fields.h"
 #include "checkpoint/rope_parser.h"
 

@@ -1,4 +1,6 @@
 // A WeightSource without files: random values of the shapes a config asks for.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>

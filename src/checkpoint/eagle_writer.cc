@@ -62,7 +62,7 @@ std::string draft_config_json(const ModelConfig& target, const EagleDraftConfig&
   out["tie_word_embeddings"] = false;
   out["eagle_config"] = {{"eagle_aux_hidden_state_layer_ids", draft.aux_layers},
                          {"use_aux_hidden_state", true}};
-  return out.dump(2) + "\n";
+  return json_text(out, 2) + "\n";
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "checkpoint/foreign_formats.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <vector>

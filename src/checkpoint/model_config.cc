@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "checkpoint/config_fields.h"
 #include "checkpoint/foreign_formats.h"
 #include "checkpoint/generation_config.h"

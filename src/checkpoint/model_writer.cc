@@ -62,7 +62,7 @@ void write_index(const std::filesystem::path& dir,
   for (size_t shard = 0; shard < shards.size(); ++shard)
     for (const TensorSpec& spec : shards[shard]) map[spec.name] = shard_name(shard, shards.size());
   const Json index = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", map}};
-  write_file(dir / "model.safetensors.index.json", index.dump(2) + "\n");
+  write_file(dir / "model.safetensors.index.json", json_text(index, 2) + "\n");
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "checkpoint/moe_parser.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
+
+#include "base/json.h"
 
 namespace foresail {
 namespace {

@@ -1,5 +1,7 @@
 #include "checkpoint/name_map.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 

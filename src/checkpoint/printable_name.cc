@@ -1,6 +1,6 @@
 #include "checkpoint/printable_name.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "base/utf8.h"
 

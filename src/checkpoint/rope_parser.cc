@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace foresail {
 namespace {
@@ -46,8 +47,8 @@ Json merged_block(const ConfigFields& fields) {
     const auto found = merged.find(name);
     if (found != merged.end() && !same_value(*found, value))
       throw_model_error("{}: {} gives {} {} while another rope entry gives {}: make them agree",
-                        fields.where(), fields.full_key(source), name, value.dump().substr(0, 60),
-                        found->dump().substr(0, 60));
+                        fields.where(), fields.full_key(source), name,
+                        json_text(value).substr(0, 60), found->dump().substr(0, 60));
     merged[name] = value;
   };
   for (const std::string_view source : {"rope_parameters", "rope_scaling"}) {

@@ -52,13 +52,13 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::span<const
                                      const std::map<std::string, std::string>& metadata)
     : path_(std::move(path)), temporary_(partial_path(path_)) {
   std::string header = "{";
-  if (!metadata.empty()) header += "\"__metadata__\":" + Json(metadata).dump();
+  if (!metadata.empty()) header += "\"__metadata__\":" + json_text(Json(metadata));
   for (const TensorSpec& spec : specs) {
     const uint64_t end_bytes = expected_bytes_ + spec.size_bytes();
-    header +=
-        fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}}",
-                    header.size() > 1 ? "," : "", Json(spec.name).dump(), dtype_name(spec.dtype),
-                    Json(spec.shape).dump(), expected_bytes_, end_bytes);
+    header += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}}",
+                          header.size() > 1 ? "," : "", json_text(Json(spec.name)),
+                          dtype_name(spec.dtype), json_text(Json(spec.shape)), expected_bytes_,
+                          end_bytes);
     expected_bytes_ = end_bytes;
   }
   header += "}";

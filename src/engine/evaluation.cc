@@ -39,10 +39,10 @@ class Pass0 {
     const PassRows request{page_table_.data(),
                            {row_count, static_cast<int32_t>(begin) + row_count}};
     const PreparedPass pass = planner_.prepare(PassKind::kPrefill, {&request, 1});
-    const MlaModel::Output output = model_.model().forward(
-        {ids, positions_, slots_, pass.sequences, rows_, captures, pass.plan.path,
-         pass.prefix_parts},
-        pass.keys_are_slots() ? model_.store().slot_layers() : model_.store().layers());
+    const MlaModel::Output output =
+        model_.model().forward({ids, positions_, slots_, pass.sequences, rows_, captures,
+                                pass.plan.path, pass.prefix_parts},
+                               model_.store().layers(pass.keys_are_slots()));
     return on_host(model_.kernels().memory(), output.logits, logits_);
   }
   const std::vector<int32_t>& page_table() const { return page_table_; }

@@ -100,16 +100,15 @@ AttentionPath LatencyBench::pass(int64_t rows, int64_t depth, bool is_prefill, u
     const PreparedPass pass = model_.planner().prepare(
         is_prefill ? PassKind::kPrefill : PassKind::kVerify, {&request, 1});
     if (begin == 0) path = pass.plan.path;
-    model_.model().forward(
-        {tokens,
-         positions,
-         slots,
-         pass.sequences,
-         logit_rows,
-         {},
-         pass.plan.path,
-         pass.prefix_parts},
-        pass.keys_are_slots() ? model_.store().slot_layers() : model_.store().layers());
+    model_.model().forward({tokens,
+                            positions,
+                            slots,
+                            pass.sequences,
+                            logit_rows,
+                            {},
+                            pass.plan.path,
+                            pass.prefix_parts},
+                           model_.store().layers(pass.keys_are_slots()));
   }
   model_.kernels().memory().wait();
   return path;

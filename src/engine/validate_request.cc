@@ -1,6 +1,6 @@
 #include "engine/validate_request.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

@@ -1,7 +1,8 @@
 #include "grammar/compile.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
+#include "base/json.h"
 #include "grammar/json_schema.h"
 #include "grammar/regex.h"
 

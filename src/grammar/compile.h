@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json_types.h"
 #include "grammar/grammar.h"
 
 namespace foresail {

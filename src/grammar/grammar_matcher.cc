@@ -1,6 +1,6 @@
 #include "grammar/grammar_matcher.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,12 +1,13 @@
 #include "grammar/json_schema.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
 
+#include "base/json.h"
 #include "grammar/json_text.h"
 #include "grammar/number_range.h"
 #include "grammar/schema_keywords.h"
@@ -132,7 +133,7 @@ class SchemaWriter {
     const OrderedJson names = found->is_array() ? *found : OrderedJson::array({*found});
     for (const OrderedJson& name : names) {
       const Types type = name.is_string() ? type_named(name.get<std::string>()) : 0;
-      if (type == 0) refuse(fmt::format("\"type\" {} is unknown", name.dump().substr(0, 60)));
+      if (type == 0) refuse(fmt::format("\"type\" {} is unknown", json_text(name).substr(0, 60)));
       types |= type;
     }
     if (types == 0) refuse("\"type\" is empty");
@@ -152,7 +153,7 @@ class SchemaWriter {
     if (!values.is_array() || values.empty()) refuse("\"enum\" must be a list with values");
     std::vector<std::string> texts;
     for (const OrderedJson& value : values)
-      if ((type_of(value) & types) != 0) texts.push_back(value.dump());
+      if ((type_of(value) & types) != 0) texts.push_back(json_text(value));
     if (texts.empty()) refuse("no value of \"enum\" or \"const\" is of the \"type\"");
     return builder_.one_of(from, std::move(texts));
   }
@@ -334,7 +335,7 @@ class SchemaWriter {
     };
     for (const Member& member : members) {
       const Within within(*this, "properties/" + member.name);
-      int32_t at = builder_.literal(separated(), OrderedJson(member.name).dump());
+      int32_t at = builder_.literal(separated(), json_text(OrderedJson(member.name)));
       at = write(text_.colon(at), *member.schema, kAllTypes);
       const int32_t after = builder_.state();
       builder_.skip(at, after);

@@ -4,7 +4,7 @@
 // the keyword's name. Any thread.
 #pragma once
 
-#include "base/json.h"
+#include "base/json_types.h"
 #include "grammar/grammar.h"
 
 namespace foresail {

@@ -1,7 +1,8 @@
 #include "grammar/json_text.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
+#include "base/json.h"
 #include "grammar/number_range.h"
 
 namespace foresail {
@@ -70,7 +71,7 @@ int32_t JsonText::spaced(int32_t from, char separator) {
 }
 
 int32_t JsonText::constant(int32_t from, const OrderedJson& value) {
-  return builder_.literal(from, value.dump());
+  return builder_.literal(from, json_text(value));
 }
 
 const Rule& JsonText::character() {

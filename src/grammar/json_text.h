@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "base/json.h"
+#include "base/json_types.h"
 #include "grammar/grammar.h"
 #include "grammar/regex.h"
 

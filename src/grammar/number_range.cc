@@ -1,12 +1,14 @@
 #include "grammar/number_range.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <map>
 #include <tuple>
+
+#include "base/json.h"
 
 namespace foresail {
 namespace {
@@ -117,7 +119,7 @@ NumberBound number_bound(const OrderedJson& number, bool exclusive) {
   std::string digits;
   int exponent = 0;  // the value is 0.digits * 10^exponent
   if (number.is_number_integer()) {
-    digits = number.dump();
+    digits = json_text(number);
     bound.negative = digits[0] == '-';
     if (bound.negative) digits.erase(0, 1);
     exponent = static_cast<int>(digits.size());
@@ -142,7 +144,7 @@ NumberBound number_bound(const OrderedJson& number, bool exclusive) {
   const int fraction_digits = static_cast<int>(digits.size()) - exponent;
   if (exponent > kMaxDigits || fraction_digits > kMaxDigits)
     refuse_grammar(fmt::format("of {} has more than {} digits before or after the point",
-                               number.dump(), kMaxDigits));
+                               json_text(number), kMaxDigits));
   if (exponent > 0) {
     bound.whole = digits.substr(0, exponent);
     bound.whole.resize(exponent, '0');

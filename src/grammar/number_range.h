@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "base/json.h"
+#include "base/json_types.h"
 #include "grammar/grammar.h"
 
 namespace foresail {

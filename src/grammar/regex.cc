@@ -1,6 +1,6 @@
 #include "grammar/regex.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>

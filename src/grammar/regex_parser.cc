@@ -1,6 +1,6 @@
 #include "grammar/regex_parser.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "base/utf8.h"
 

@@ -1,12 +1,14 @@
 #include "grammar/schema_keywords.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <utility>
+
+#include "base/json.h"
 
 namespace foresail {
 namespace {

@@ -15,9 +15,11 @@ class LatentStore {
   LatentStore(int64_t layer_count, int64_t page_count, int page_size, int latent_dim, int rope_dim,
               CacheFormat format, Memory& memory = host_memory());
 
-  std::span<const LatentCache> layers() const { return layers_; }
-  // The same bytes at page size 1, where a page is the slot of one token.
-  std::span<const LatentCache> slot_layers() const { return slot_layers_; }
+  // As the keys of a pass name their rows: by pages, or by slots. The latter are the same bytes at
+  // page size 1, where a page is the slot of one token.
+  std::span<const LatentCache> layers(bool keys_are_slots = false) const {
+    return keys_are_slots ? slot_layers_ : layers_;
+  }
   int page_size() const { return page_size_; }
   uint64_t size_bytes() const;
 

@@ -1,11 +1,12 @@
 #include "server/generation.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <ctime>
 #include <utility>
 
+#include "base/json.h"
 #include "base/utf8.h"
 
 namespace foresail {

@@ -1,5 +1,6 @@
 #include <ctime>
 
+#include "base/json.h"
 #include "server/api/json_text.h"
 #include "server/generation.h"
 #include "server/metrics_text.h"

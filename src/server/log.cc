@@ -1,10 +1,12 @@
 #include "server/log.h"
 
 #include <fmt/chrono.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <chrono>
 #include <cstdio>
+
+#include "base/json.h"
 
 namespace foresail {
 
@@ -20,12 +22,11 @@ void Log::write(std::string_view event, const OrderedJson& fields) const {
   if (format_ == LogFormat::kJson) {
     OrderedJson object = {{"time", time}, {"event", event}};
     object.update(fields);
-    line = object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+    line = json_text(object);
   } else {
     line = fmt::format("{} {}", time, event);
     for (const auto& [name, value] : fields.items())
-      line += fmt::format(" {}={}", name,
-                          value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+      line += fmt::format(" {}={}", name, json_text(value));
   }
   line += '\n';
   std::fwrite(line.data(), 1, line.size(), stderr);

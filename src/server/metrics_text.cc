@@ -1,6 +1,6 @@
 #include "server/metrics_text.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,4 +1,7 @@
+#include "base/json.h"
+#include "server/api/common_fields.h"
 #include "server/api/json_text.h"
+#include "server/api/rendered_chat.h"
 #include "server/generation.h"
 #include "server/routes.h"
 
@@ -28,14 +31,23 @@ void add_generation_route(Router& router, RouteContext context, const char* path
               }});
 }
 
+// The body of a question to the tokenizer; otherwise the refusal has been sent.
+std::optional<OrderedJson> read_question(Exchange& exchange, const ServedModel& model) {
+  auto body = read_json(exchange, model.limits);
+  if (!body) return std::nullopt;
+  std::optional<ApiError> error = check_object(*body);
+  if (!error && model.tokenizer == nullptr)
+    error = api_error(400, "no_tokenizer", "this model has no tokenizer");
+  if (!error) return body;
+  exchange.send(to_response(*error));
+  return std::nullopt;
+}
+
 void tokenize(const RouteContext& context, Exchange& exchange) {
   const ServedModel& model = context.serving->model;
-  const auto body = read_json(exchange, model.limits);
+  const auto body = read_question(exchange, model);
   if (!body) return;
   const auto refuse = [&](const ApiError& error) { exchange.send(to_response(error)); };
-  if (!body->is_object()) return refuse(api_error(400, "", "the body must be a JSON object"));
-  if (model.tokenizer == nullptr)
-    return refuse(api_error(400, "no_tokenizer", "this model has no tokenizer"));
   std::vector<int32_t> ids;
   JsonObject fields(*body);
   if (fields.has("messages")) {
@@ -59,12 +71,8 @@ void tokenize(const RouteContext& context, Exchange& exchange) {
 
 void detokenize(const RouteContext& context, Exchange& exchange) {
   const ServedModel& model = context.serving->model;
-  const auto body = read_json(exchange, model.limits);
+  const auto body = read_question(exchange, model);
   if (!body) return;
-  const auto refuse = [&](const ApiError& error) { exchange.send(to_response(error)); };
-  if (!body->is_object()) return refuse(api_error(400, "", "the body must be a JSON object"));
-  if (model.tokenizer == nullptr)
-    return refuse(api_error(400, "no_tokenizer", "this model has no tokenizer"));
   JsonObject fields(*body);
   std::vector<int32_t> ids;
   if (!fields.has("tokens")) fields.refuse("tokens", "is missing");
@@ -72,7 +80,7 @@ void detokenize(const RouteContext& context, Exchange& exchange) {
   for (const int32_t id : ids)
     if (static_cast<size_t>(id) >= model.tokenizer->vocab_size())
       fields.refuse("tokens", "holds " + std::to_string(id) + ", which the tokenizer lacks");
-  if (fields.fault()) return refuse(api_error(*fields.fault()));
+  if (fields.fault()) return exchange.send(to_response(api_error(*fields.fault())));
   send_json(exchange, {{"prompt", model.tokenizer->decode(ids, false)}});
 }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "base/json_types.h"
 #include "server/auth.h"
 #include "server/http/http_limits.h"
 #include "server/http/router.h"

@@ -1,6 +1,7 @@
 #include "server/served_model.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "server/api/json_object.h"
 
 namespace foresail {

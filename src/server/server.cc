@@ -1,11 +1,12 @@
 #include "server/server.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <ctime>
 #include <filesystem>
 #include <new>
 
+#include "base/json.h"
 #include "checkpoint/model_config.h"
 #include "server/generation.h"
 #include "server/http/http_server.h"

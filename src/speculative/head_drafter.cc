@@ -23,7 +23,7 @@ HeadDrafter::HeadDrafter(std::string name, std::unique_ptr<DraftHead> head, Pass
     stores_.emplace_back(1, page_count, planner.config().page_size, shape.latent_dim,
                          shape.rope_dim, cache_format, memory_);
     caches_.push_back(stores_.back().layers()[0]);
-    slot_caches_.push_back(stores_.back().slot_layers()[0]);
+    slot_caches_.push_back(stores_.back().layers(true)[0]);
   }
 }
 

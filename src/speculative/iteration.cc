@@ -88,7 +88,7 @@ MlaModel::Output Iteration::run_target(PassKind kind, Rows& rows,
                          .path = pass.plan.path,
                          .prefix_parts = pass.prefix_parts,
                          .choice = choice},
-                        pass.keys_are_slots() ? store_.slot_layers() : store_.layers());
+                        store_.layers(pass.keys_are_slots()));
 }
 
 MatrixView Iteration::target_states() {

@@ -53,7 +53,7 @@ void StandaloneDrafter::extend(std::span<const ExtendRows> items, const MatrixVi
   if (requests.empty()) return;
   const PreparedPass pass = planner_.prepare(PassKind::kDraftExtend, requests);
   model_->forward({rows.tokens, rows.positions, rows.slots, pass.sequences, {}, {}, pass.plan.path},
-                  pass.keys_are_slots() ? store_.slot_layers() : store_.layers());
+                  store_.layers(pass.keys_are_slots()));
 }
 
 void StandaloneDrafter::draft(std::span<const DraftRequest> requests,
@@ -89,7 +89,7 @@ void StandaloneDrafter::draft(std::span<const DraftRequest> requests,
     }
     const MlaModel::Output output =
         model_->forward({rows.tokens, rows.positions, rows.slots, sequences, logit_rows},
-                        loop.first.keys_are_slots() ? store_.slot_layers() : store_.layers());
+                        store_.layers(loop.first.keys_are_slots()));
     const MatrixView all = on_host(model_->kernels().memory(), output.logits, logits_);
     for (size_t row = 0; row < going.size(); ++row) {
       const MatrixView logits = row_range(all, static_cast<int64_t>(row), 1);

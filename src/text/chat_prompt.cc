@@ -1,5 +1,7 @@
 #include "text/chat_prompt.h"
 
+#include "text/render_input.h"
+
 namespace foresail {
 
 std::vector<int32_t> encode_chat(std::span<const TemplatePiece> pieces,

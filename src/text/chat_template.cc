@@ -1,13 +1,15 @@
 #include "text/chat_template.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/utf8.h"
 #include "text/jinja_interpreter.h"
 #include "text/jinja_json_import.h"
 #include "text/jinja_parser.h"
+#include "text/render_input.h"
 
 namespace foresail {
 namespace {

@@ -2,7 +2,6 @@
 // A ChatTemplate is immutable after loading; any number of threads may render from one.
 #pragma once
 
-#include <ctime>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -11,22 +10,12 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
 #include "base/result.h"
 #include "text/jinja_limits.h"
 
 namespace foresail {
 
-struct RenderInput {
-  OrderedJson messages = OrderedJson::array();
-  OrderedJson tools;      // null: none
-  OrderedJson documents;  // null: none
-  bool add_generation_prompt = false;
-  OrderedJson extra = OrderedJson::object();  // further variables, such as enable_thinking
-  // Left out: those of the model, or undefined when it has none.
-  std::optional<std::string> bos_token, eos_token;
-  std::optional<std::time_t> now;  // for strftime_now; left out: the clock
-};
+struct RenderInput;  // render_input.h
 
 // A run of the prompt. Text of the conversation (contents, names, tool JSON, ...) is never
 // from_template. Look for control tokens inside from_template pieces only, then join neighbouring

@@ -1,5 +1,5 @@
 // Attribute and item access (declared in jinja_interpreter.h). Only what stands here is reachable.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

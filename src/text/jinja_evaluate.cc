@@ -1,5 +1,5 @@
 // Expressions (declared in jinja_interpreter.h).
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "text/jinja_interpreter.h"
 #include "text/jinja_operators.h"

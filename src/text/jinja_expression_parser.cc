@@ -1,6 +1,6 @@
 #include "text/jinja_expression_parser.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

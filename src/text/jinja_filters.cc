@@ -1,7 +1,7 @@
 // Filter dispatch and the filters on text.
 #include "text/jinja_filters.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "text/jinja_format.h"
 #include "text/jinja_json.h"

@@ -1,6 +1,6 @@
 #include "text/jinja_format.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <cmath>

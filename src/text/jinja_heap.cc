@@ -1,6 +1,6 @@
 #include "text/jinja_heap.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace foresail::jinja {
 namespace {

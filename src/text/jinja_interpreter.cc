@@ -1,6 +1,6 @@
 #include "text/jinja_interpreter.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "text/jinja_operators.h"
 #include "text/jinja_print.h"

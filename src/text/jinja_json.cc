@@ -1,6 +1,6 @@
 #include "text/jinja_json.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

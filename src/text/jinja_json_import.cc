@@ -1,8 +1,10 @@
 #include "text/jinja_json_import.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
+
+#include "base/json.h"
 
 namespace foresail::jinja {
 namespace {

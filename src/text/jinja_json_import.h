@@ -1,7 +1,7 @@
 // JSON of a request as template values.
 #pragma once
 
-#include "base/json.h"
+#include "base/json_types.h"
 #include "text/jinja_heap.h"
 
 namespace foresail::jinja {

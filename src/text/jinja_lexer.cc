@@ -1,6 +1,6 @@
 #include "text/jinja_lexer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,5 +1,5 @@
 // Loops, macros and the calls that run template code (declared in jinja_interpreter.h).
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "text/jinja_interpreter.h"
 #include "text/jinja_operators.h"

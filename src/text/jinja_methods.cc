@@ -1,6 +1,6 @@
 // Bound methods of lists, dicts and loops, and the global functions (declared in
 // jinja_interpreter.h).
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

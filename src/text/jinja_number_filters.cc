@@ -1,5 +1,5 @@
 // Filters that make numbers.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,6 +1,6 @@
 #include "text/jinja_operators.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

@@ -1,5 +1,5 @@
 // Literals, names, subscripts, calls, filters and tests.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "text/jinja_expression_parser.h"
 

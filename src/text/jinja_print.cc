@@ -1,6 +1,6 @@
 #include "text/jinja_print.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,5 +1,5 @@
 // Filters over lists and dicts.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,5 +1,5 @@
 // Iteration, ranges, indexing and slicing (declared in jinja_operators.h).
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // Methods of str (declared in jinja_interpreter.h) that search, split and strip.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "base/utf8.h"
 #include "text/jinja_format.h"

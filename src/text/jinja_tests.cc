@@ -1,5 +1,5 @@
 // The tests behind `is` (declared in jinja_filters.h and jinja_interpreter.h).
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "text/jinja_filters.h"
 #include "text/jinja_operators.h"

@@ -1,6 +1,7 @@
 #include "text/json_fields.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/utf8.h"
 
 namespace foresail {

@@ -1,6 +1,7 @@
 #include "text/normalizer.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "text/canonical_composition.h"
 #include "text/json_fields.h"
 

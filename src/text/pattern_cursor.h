@@ -1,7 +1,7 @@
 // A position in the characters of a regular expression, shared by its parsers. A plain value.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 #include <string_view>

@@ -1,6 +1,6 @@
 #include "text/pattern_parser.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "base/utf8.h"
 #include "text/pattern_class.h"

@@ -1,6 +1,7 @@
 #include "text/pre_tokenizer.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "text/json_fields.h"
 
 namespace foresail {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_types.h"
 #include "text/pattern.h"
 
 namespace foresail {

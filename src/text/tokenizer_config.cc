@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "text/json_fields.h"
 #include "text/token_table.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_types.h"
 #include "text/added_tokens.h"
 
 namespace foresail {

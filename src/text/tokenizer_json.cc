@@ -2,6 +2,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "text/byte_level.h"
 #include "text/json_fields.h"
 #include "text/tokenizer_parts.h"

@@ -1,6 +1,6 @@
 // What a user gets wrong on the command line: one line on stderr, the right exit status, and
 // nothing on stdout.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -70,6 +70,8 @@ TEST_F(CommandErrors, NumbersThatAreTooLarge) {
   expect_run_refused("--context-length 9223372036854775807", "exceeds the model's 2048 positions");
   expect_run_refused("--context-length -5",
                      "--context-length: choose a whole number, 0 or more, instead of");
+  expect_refused("serve models/tales --mem-fraction-static nan", 2,
+                 "--mem-fraction-static: choose a number, 0 to 1, instead of \"nan\"");
   expect_run_refused("--speculative-simulate-accept-length nan", "choose 1 to 16");
   expect_run_refused("--speculative-simulate-accept-length -3", "choose 1 to 16");
 }
@@ -158,7 +160,7 @@ TEST_F(CommandErrors, TokenizerOfAnotherModel) {
       std::filesystem::create_symlink(entry.path(), folder_ / entry.path().filename());
   Json config = *parse_json(read_text_file(tales / "config.json", 1 << 20));
   config["vocab_size"] = 8191;
-  write_file(folder_ / "config.json", config.dump());
+  write_file(folder_ / "config.json", json_text(config));
   std::ofstream(folder_ / "in") << "{\"prompt\": \"Once\"}\n";
   const std::string message =
       "the tokenizer has ids up to 8191 but config.json has vocab_size 8191";

@@ -4,26 +4,10 @@
 #include <numeric>
 
 #include "engine/device_like_kernels.h"
-#include "engine/engine_harness.h"
+#include "engine/draftings.h"
 
 namespace foresail {
 namespace {
-
-struct Drafting {
-  std::string name;
-  std::string golden;
-  SpeculativeAlgorithm algorithm;
-  bool queues;  // the draft loop runs behind the verify pass
-};
-
-const Drafting kDraftings[] = {
-    {"mtp", "g13_v3_mtp", SpeculativeAlgorithm::kMtp, true},
-    {"eagle3_llama", "g14_eagle3_llama", SpeculativeAlgorithm::kEagle3, true},
-    {"eagle3_mla", "g15_eagle3_mla", SpeculativeAlgorithm::kEagle3, true},
-    {"ngram", "g13_v3_mtp", SpeculativeAlgorithm::kNgram, false},
-    {"self", "g01_v3_yarn", SpeculativeAlgorithm::kStandalone, false},
-    {"none", "g15_eagle3_mla", SpeculativeAlgorithm::kNone, false},
-};
 
 // Requests that a device can draw for.
 std::vector<Request> plain_requests(uint64_t seed, int count) {
@@ -66,12 +50,12 @@ struct Pair {
   LoadedModel device;
 };
 
-class DeviceChoice : public testing::TestWithParam<std::tuple<int, int, std::string>> {};
+class DeviceChoice : public testing::TestWithParam<DraftingCase> {};
 
 TEST_P(DeviceChoice, TokensAndDraftsAreTheHosts) {
   const auto [index, page_size, backend] = GetParam();
   const Drafting& drafting = kDraftings[index];
-  EngineOptions options = tiny_options(drafting.golden, drafting.algorithm, page_size);
+  EngineOptions options = tiny_options(drafting, page_size);
   options.attention_backend = backend;
   Pair pair(options);
   for (int steps = 1; steps <= 5; ++steps) {
@@ -86,7 +70,7 @@ TEST_P(DeviceChoice, TokensAndDraftsAreTheHosts) {
     options.seed_schedule = steps == 5 ? 9 : 0;
     pair.expect_equal(options, requests);
   }
-  EXPECT_EQ(pair.kernels->linked_passes() > 0, drafting.queues);
+  EXPECT_EQ(pair.kernels->linked_passes() > 0, index < kHeadDraftings);
   const Iteration::HostChoices& choices = pair.device.iteration().host_choices();
   EXPECT_GT(choices[static_cast<size_t>(HostChoice::kNone)], 0);
   for (size_t reason = 1; reason < choices.size(); ++reason)
@@ -94,22 +78,15 @@ TEST_P(DeviceChoice, TokensAndDraftsAreTheHosts) {
   EXPECT_EQ(pair.host.iteration().host_choices(), Iteration::HostChoices{});
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DeviceChoice,
-                         testing::Combine(testing::Range(0, 6), testing::Values(1, 16),
-                                          testing::Values(std::string("paged"),
-                                                          std::string("indexed"))),
-                         [](const auto& param) {
-                           return kDraftings[std::get<0>(param.param)].name + "_page" +
-                                  std::to_string(std::get<1>(param.param)) + "_" +
-                                  std::get<2>(param.param);
-                         });
+INSTANTIATE_TEST_SUITE_P(All, DeviceChoice, drafting_cases(kUnscriptedDraftings, {1, 16}),
+                         drafting_case_name);
 
 // A batch with one request that the kernels can't draw for goes through the host, from step to step
 // as requests come and go.
 TEST(DeviceChoiceFallback, MixedRequestsEqualTheHosts) {
-  for (int index = 0; index < 3; ++index) {
+  for (int index = 0; index < kHeadDraftings; ++index) {
     const Drafting& drafting = kDraftings[index];
-    EngineOptions options = tiny_options(drafting.golden, drafting.algorithm, 16);
+    EngineOptions options = tiny_options(drafting, 16);
     options.speculative.steps = 3;
     Pair pair(options);
     std::vector<Request> requests = plain_requests(70 + index, 6);
@@ -132,9 +109,9 @@ TEST(DeviceChoiceFallback, MixedRequestsEqualTheHosts) {
 }
 
 TEST(DeviceChoiceFallback, SimulatedAcceptanceEqualsTheHosts) {
-  for (int index = 0; index < 3; ++index) {
+  for (int index = 0; index < kHeadDraftings; ++index) {
     const Drafting& drafting = kDraftings[index];
-    EngineOptions options = tiny_options(drafting.golden, drafting.algorithm, 16);
+    EngineOptions options = tiny_options(drafting, 16);
     options.speculative.steps = 3;
     options.speculative.simulate_accept_length = 2.6;
     Pair pair(options);

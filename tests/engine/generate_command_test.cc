@@ -48,14 +48,13 @@ class GenerateCommand : public testing::Test {
 std::string request_lines(int count) {
   std::string lines;
   for (const Request& request : random_requests(77, count))
-    lines += Json{{"input_ids", request.input_ids},
-                  {"max_tokens", request.max_tokens},
-                  {"temperature", request.sampling.temperature},
-                  {"top_p", request.sampling.top_p},
-                  {"seed", request.sampling.seed >> 1},
-                  {"ignore_eos", request.ignore_eos},
-                  {"priority", request.priority}}
-                 .dump() +
+    lines += json_text(Json{{"input_ids", request.input_ids},
+                            {"max_tokens", request.max_tokens},
+                            {"temperature", request.sampling.temperature},
+                            {"top_p", request.sampling.top_p},
+                            {"seed", request.sampling.seed >> 1},
+                            {"ignore_eos", request.ignore_eos},
+                            {"priority", request.priority}}) +
              "\n";
   return lines;
 }

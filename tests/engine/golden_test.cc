@@ -36,24 +36,6 @@ ModelOptions options_for(const std::string& name, const std::string& dtype,
   return options;
 }
 
-double divergence(const float* ours, const float* theirs, int64_t vocab) {
-  const auto log_sum = [&](const float* logits) {
-    double largest = -INFINITY;
-    double sum = 0.0;
-    for (int64_t i = 0; i < vocab; ++i) largest = std::max(largest, static_cast<double>(logits[i]));
-    for (int64_t i = 0; i < vocab; ++i) sum += std::exp(logits[i] - largest);
-    return largest + std::log(sum);
-  };
-  const double our_sum = log_sum(ours);
-  const double their_sum = log_sum(theirs);
-  double kl = 0.0;
-  for (int64_t i = 0; i < vocab; ++i) {
-    const double log_p = theirs[i] - their_sum;
-    kl += std::exp(log_p) * (log_p - (ours[i] - our_sum));
-  }
-  return kl;
-}
-
 class Golden : public testing::TestWithParam<std::string> {};
 
 std::vector<std::string> sets_to_test() {

@@ -2,12 +2,13 @@
 // grammar, token for token, whoever drafts and whatever is drafted.
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "checkpoint/byte_tokenizer.h"
 #include "engine/scripted_loop.h"
 #include "grammar/compile.h"
+#include "schemas/schema_samples.h"
+#include "schemas/schema_validator.h"
 #include "speculative/ngram_drafter.h"
-#include "unit/grammar/schema_samples.h"
-#include "unit/grammar/schema_validator.h"
 
 namespace foresail {
 namespace {
@@ -109,8 +110,9 @@ TEST(GrammarSpeculation, EveryDrafterGivesPlainOutput) {
       wants("It was a bright cold day in April, and the clocks struck.", kPromptLen);
   std::vector<Request> requests;
   for (uint32_t seed = 0; seed < 10; ++seed) {
-    Request request = guided(scripted_request(scripted_prompt(kPromptLen, seed), 90),
-                             OutputFormat::kJsonSchema, SchemaSamples(seed, true).draw().dump());
+    Request request =
+        guided(scripted_request(scripted_prompt(kPromptLen, seed), 90), OutputFormat::kJsonSchema,
+               json_text(SchemaSamples(seed, true).draw()));
     request.sampling.temperature = seed % 2 == 0 ? 0.0f : 5.0f;
     request.sampling.seed = seed;
     requests.push_back(std::move(request));

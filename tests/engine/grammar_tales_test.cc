@@ -1,10 +1,11 @@
 // Structured output of a real model: 200 schemas, all valid, the same with every drafter.
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "engine/engine_harness.h"
 #include "foresail/engine.h"
-#include "unit/grammar/schema_samples.h"
-#include "unit/grammar/schema_validator.h"
+#include "schemas/schema_samples.h"
+#include "schemas/schema_validator.h"
 
 namespace foresail {
 namespace {
@@ -18,7 +19,7 @@ std::vector<Request> schema_requests(uint32_t count) {
     request.prompt = "The old captain said:";
     request.max_tokens = 400;
     request.output_format = OutputFormat::kJsonSchema;
-    request.output_pattern = SchemaSamples(seed, true).draw().dump();
+    request.output_pattern = json_text(SchemaSamples(seed, true).draw());
     request.sampling.temperature = seed % 4 == 3 ? 0.8f : 0.0f;
     request.sampling.seed = seed;
     requests.push_back(std::move(request));
@@ -68,7 +69,8 @@ TEST(GrammarTales, SchemasAreKeptWithEveryDrafter) {
     const OrderedJson schema = OrderedJson::parse(requests[i].output_pattern);
     const OrderedJson value = OrderedJson::parse(plain.texts[i], nullptr, false);
     ASSERT_FALSE(value.is_discarded()) << plain.texts[i];
-    EXPECT_TRUE(SchemaValidator(schema).valid(value)) << plain.texts[i] << "\n" << schema.dump();
+    EXPECT_TRUE(SchemaValidator(schema).valid(value)) << plain.texts[i] << "\n"
+                                                      << json_text(schema);
   }
   EXPECT_EQ(answers(SpeculativeAlgorithm::kMtp, "", kSchemas).texts, plain.texts);
   const std::vector<std::string> some(plain.texts.begin(), plain.texts.begin() + 40);

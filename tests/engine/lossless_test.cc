@@ -1,27 +1,11 @@
 // Output with speculation, batching, chunking, paging, caching and retraction equals plain output.
 #include <gtest/gtest.h>
 
-#include "engine/engine_harness.h"
+#include "engine/draftings.h"
 
 namespace foresail {
 namespace {
 
-struct Drafting {
-  std::string name;
-  std::string golden;
-  SpeculativeAlgorithm algorithm;
-};
-
-const Drafting kDraftings[] = {
-    {"mtp", "g13_v3_mtp", SpeculativeAlgorithm::kMtp},
-    {"eagle3_llama", "g14_eagle3_llama", SpeculativeAlgorithm::kEagle3},
-    {"eagle3_mla", "g15_eagle3_mla", SpeculativeAlgorithm::kEagle3},
-    {"ngram", "g13_v3_mtp", SpeculativeAlgorithm::kNgram},
-    {"right", "g13_v3_mtp", SpeculativeAlgorithm::kNone},
-    {"wrong", "g14_eagle3_llama", SpeculativeAlgorithm::kNone},
-    {"none", "g15_eagle3_mla", SpeculativeAlgorithm::kNone},
-    {"self", "g01_v3_yarn", SpeculativeAlgorithm::kStandalone},
-};
 constexpr int kPromptCount = 6;
 constexpr int64_t kChunkSizes[] = {1, 5, 16, 33, 64, 2048, 7};
 
@@ -71,12 +55,12 @@ void expect_counters(const std::string& name, const GenerationStats& stats, bool
   }
 }
 
-class Lossless : public testing::TestWithParam<std::tuple<int, int, std::string>> {};
+class Lossless : public testing::TestWithParam<DraftingCase> {};
 
 TEST_P(Lossless, OutputEqualsPlainDecode) {
   const auto [index, page_size, backend] = GetParam();
   const Drafting& drafting = kDraftings[index];
-  EngineOptions options = tiny_options(drafting.golden, drafting.algorithm, page_size);
+  EngineOptions options = tiny_options(drafting, page_size);
   options.attention_backend = backend;
   LoadedModel model(options);
   int prompts = 0;
@@ -122,21 +106,14 @@ TEST_P(Lossless, OutputEqualsPlainDecode) {
   RecordProperty("prompts", prompts);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Lossless,
-                         testing::Combine(testing::Range(0, 8), testing::Values(1, 16, 32, 64),
-                                          testing::Values(std::string("paged"),
-                                                          std::string("indexed"))),
-                         [](const auto& param) {
-                           return kDraftings[std::get<0>(param.param)].name + "_page" +
-                                  std::to_string(std::get<1>(param.param)) + "_" +
-                                  std::get<2>(param.param);
-                         });
+INSTANTIATE_TEST_SUITE_P(All, Lossless, drafting_cases(kAllDraftings, {1, 16, 32, 64}),
+                         drafting_case_name);
 
 // A cache of 8-bit codes rounds, but everybody reads the same codes.
 TEST(LosslessF8, OutputEqualsPlainDecode) {
-  for (int index = 0; index < 3; ++index) {
+  for (int index = 0; index < kHeadDraftings; ++index) {
     const Drafting& drafting = kDraftings[index];
-    EngineOptions options = tiny_options(drafting.golden, drafting.algorithm, 16);
+    EngineOptions options = tiny_options(drafting, 16);
     options.kv_cache_dtype = "fp8_e4m3";
     options.kv_cache_scale = 0.25;
     EngineOptions plain_options = options;
@@ -158,9 +135,9 @@ TEST(LosslessF8, OutputEqualsPlainDecode) {
 // Drafts depend on the drafter's own cache, so equal acceptance says that its entries are those of
 // an undisturbed run, whatever the chunks and the prefix cache.
 TEST(DraftCache, AcceptanceIsIndependentOfChunksAndCacheAndNeighbours) {
-  for (int index = 0; index < 3; ++index) {
+  for (int index = 0; index < kHeadDraftings; ++index) {
     const Drafting& drafting = kDraftings[index];
-    EngineOptions options = tiny_options(drafting.golden, drafting.algorithm, 16);
+    EngineOptions options = tiny_options(drafting, 16);
     options.max_total_tokens = 4096;
     options.speculative.steps = 3;
     LoadedModel model(options);
@@ -206,7 +183,7 @@ TEST(LatentRows, AfterEveryIterationEqualThoseOfPlainDecode) {
     std::vector<int32_t> plain_table(plain.pages_per_slot());
     for (size_t i = 0; i < plain_table.size(); ++i) plain_table[i] = static_cast<int32_t>(i) + 1;
 
-    EngineOptions options = tiny_options(drafting.golden, drafting.algorithm, 1);
+    EngineOptions options = tiny_options(drafting, 1);
     LoadedModel model(options);
     EngineLoop loop(model, nullptr, options);
     Output output;

@@ -1,5 +1,5 @@
 // What is told about memory before anything is loaded.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"

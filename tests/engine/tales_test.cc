@@ -1,5 +1,5 @@
 // The trained model in bf16, where drafts really are accepted.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "engine/engine_harness.h"

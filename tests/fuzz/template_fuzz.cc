@@ -4,6 +4,7 @@
 #include <string>
 
 #include "text/chat_template.h"
+#include "text/render_input.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Absorbed attention of the CUDA set beside the oracle: the general kernel and the one of sm90/.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "gpu_fixture.h"
 #include "kernel/random_inputs.h"

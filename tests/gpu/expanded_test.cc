@@ -1,5 +1,5 @@
 // Expanded attention of the CUDA set beside the oracle.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "gpu_fixture.h"
 #include "kernel/random_inputs.h"

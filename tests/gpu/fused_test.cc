@@ -1,5 +1,5 @@
 // The fused operations of the CUDA set give, bit for bit, what the operations they stand for give.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "gpu_fixture.h"
 #include "kernel/random_inputs.h"

@@ -1,5 +1,5 @@
 // Whole models on the GPU: golden checkpoints, the trained model beside the CPU, and speculation.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,23 +34,6 @@ ModelOptions options_for(const std::string& name, const std::string& device,
   options.device = device;
   options.kv_cache_dtype = kv_dtype;
   return options;
-}
-
-double divergence(const float* ours, const float* theirs, int64_t vocab) {
-  const auto log_sum = [&](const float* logits) {
-    const double largest = *std::max_element(logits, logits + vocab);
-    double sum = 0.0;
-    for (int64_t i = 0; i < vocab; ++i) sum += std::exp(logits[i] - largest);
-    return largest + std::log(sum);
-  };
-  const double our_sum = log_sum(ours);
-  const double their_sum = log_sum(theirs);
-  double kl = 0.0;
-  for (int64_t i = 0; i < vocab; ++i) {
-    const double log_p = theirs[i] - their_sum;
-    kl += std::exp(log_p) * (log_p - (ours[i] - our_sum));
-  }
-  return kl;
 }
 
 class GpuGoldens : public testing::TestWithParam<const char*> {};

@@ -1,7 +1,7 @@
 // Matrix products and experts of the CUDA set beside the oracle, and their batch invariance.
 #include <set>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "gpu_fixture.h"
 #include "kernel/random_inputs.h"
@@ -40,14 +40,8 @@ TEST_F(GpuProducts, LinearMatchesOracle) {
 TEST_F(GpuProducts, PacksEverySource) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
     for (const bool transposed : {false, true}) {
-      Tensor source(dtype == DType::kF16 ? DType::kBF16 : dtype, 37, 53, 2);
-      source.randomize(4);
-      if (dtype == DType::kF16)  // any bits that are finite numbers
-        for (int64_t i = 0; i < 37 * 55; ++i)
-          static_cast<uint16_t*>(source.view().data)[i] =
-              static_cast<uint16_t>(i * 2654435761u) & 0xBFFF;
-      HostMatrix host = source.as_weight(transposed);
-      host.dtype = dtype;
+      const OddWeight source(dtype);
+      const HostMatrix host = source.matrix(transposed);
       const auto w = set().pack(host);
       const auto w_ref = ref().pack(host);
       const Tensor x = Tensor(DType::kF32, 3, host.n_in).randomize(5);
@@ -145,12 +139,7 @@ TEST_F(GpuProducts, RouteMatchesOracle) {
   Tensor bias(DType::kF32, 1, 384);
   for (int i = 0; i < 384; ++i) bias.set(0, i, large[static_cast<size_t>(i)]);
   const Copy device_bias = copy(bias);
-  for (const auto& [experts, groups, top_groups, k] : {std::tuple{8, 4, 2, 2},
-                                                       {256, 8, 4, 8},
-                                                       {384, 1, 1, 8},
-                                                       {64, 1, 1, 6},
-                                                       {5, 1, 1, 5},
-                                                       {1, 1, 1, 1}})
+  for (const auto& [experts, groups, top_groups, k] : kRouteShapes)
     for (const GateScore score : {GateScore::kSoftmax, GateScore::kSigmoid})
       for (const GroupScore group : {GroupScore::kNone, GroupScore::kMax, GroupScore::kTopTwoSum})
         for (const bool normalize : {false, true}) {

@@ -76,6 +76,28 @@ class Tensor {
   MatrixView view_;
 };
 
+// A weight of 37 x 53 in any type that checkpoints have.
+class OddWeight {
+ public:
+  explicit OddWeight(DType dtype)
+      : dtype_(dtype), values_(dtype == DType::kF16 ? DType::kBF16 : dtype, 37, 53, 2) {
+    values_.randomize(4);
+    if (dtype == DType::kF16)  // any bits that are finite numbers
+      for (int64_t i = 0; i < 37 * 55; ++i)
+        static_cast<uint16_t*>(values_.view().data)[i] =
+            static_cast<uint16_t>(i * 2654435761u) & 0xBFFF;
+  }
+  HostMatrix matrix(bool transposed) const {
+    HostMatrix matrix = values_.as_weight(transposed);
+    matrix.dtype = dtype_;
+    return matrix;
+  }
+
+ private:
+  DType dtype_;
+  Tensor values_;
+};
+
 // Largest difference, over the largest magnitude of the oracle.
 inline void expect_close(const Tensor& got, const Tensor& want, double tolerance,
                          const std::string& what) {

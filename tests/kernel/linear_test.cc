@@ -41,14 +41,8 @@ TEST_P(Linear, PacksEverySource) {
   PooledSet set(GetParam());
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
     for (const bool transposed : {false, true}) {
-      Tensor source(dtype == DType::kF16 ? DType::kBF16 : dtype, 37, 53, 2);
-      source.randomize(4);
-      if (dtype == DType::kF16)  // any bits that are finite numbers
-        for (int64_t i = 0; i < 37 * 55; ++i)
-          static_cast<uint16_t*>(source.view().data)[i] =
-              static_cast<uint16_t>(i * 2654435761u) & 0xBFFF;
-      HostMatrix host = source.as_weight(transposed);
-      host.dtype = dtype;
+      const OddWeight source(dtype);
+      const HostMatrix host = source.matrix(transposed);
       const auto w = set->pack(host);
       const auto w_ref = oracle()->pack(host);
       EXPECT_GE(w->size_bytes(), static_cast<uint64_t>(37 * 53) * size_bytes(act()));

@@ -29,12 +29,7 @@ TEST_P(Moe, RouteMatchesOracle) {
     large[i] = static_cast<float>((i * 37) % 19) / 9.0f - 1.0f;
     small[i] = large[i] / 256.0f;
   }
-  for (const auto& [experts, groups, top_groups, k] : {std::tuple{8, 4, 2, 2},
-                                                       {256, 8, 4, 8},
-                                                       {384, 1, 1, 8},
-                                                       {64, 1, 1, 6},
-                                                       {5, 1, 1, 5},
-                                                       {1, 1, 1, 1}})
+  for (const auto& [experts, groups, top_groups, k] : kRouteShapes)
     for (const GateScore score : {GateScore::kSoftmax, GateScore::kSigmoid})
       for (const GroupScore group : {GroupScore::kNone, GroupScore::kMax, GroupScore::kTopTwoSum})
         for (const bool normalize : {false, true}) {

@@ -1,7 +1,7 @@
 // How a pass is laid out for one upload, and which attention calls follow: no device needed.
 #include "kernels/cuda/pass_words.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 namespace foresail::cuda {

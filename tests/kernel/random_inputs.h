@@ -1,9 +1,15 @@
 // Inputs that the kernel tests of several devices share.
 #pragma once
 
+#include <array>
+
 #include "kernel/kernel_fixture.h"
 
 namespace foresail {
+
+// Experts, groups, top groups, top k: those of real models, and the ends.
+inline constexpr std::array<int, 4> kRouteShapes[] = {{8, 4, 2, 2},  {256, 8, 4, 8}, {384, 1, 1, 8},
+                                                      {64, 1, 1, 6}, {5, 1, 1, 5},   {1, 1, 1, 1}};
 
 struct RandomExperts {
   RandomExperts(KernelSet& set, int count, int64_t hidden, int64_t inner) {

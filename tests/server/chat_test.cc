@@ -1,6 +1,7 @@
 // Rows 38 to 46 of the conformance checklist: /v1/chat/completions and its prompts.
 #include "base/file.h"
 #include "server/api/generation_spec.h"
+#include "server/api/rendered_chat.h"
 #include "server/live_server.h"
 
 namespace foresail {

@@ -1,7 +1,7 @@
 // Real servers on a free loopback port, with models/tales and MTP drafts.
 #pragma once
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "server/server.h"

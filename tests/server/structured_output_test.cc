@@ -1,9 +1,12 @@
 // Structured output, tools and reasoning over HTTP. Checklist 47 to 49, 59, 64 to 74; K11/31.
-#include <fmt/format.h>
+#include <regex>
 
+#include <fmt/core.h>
+
+#include "base/json.h"
+#include "schemas/schema_samples.h"
+#include "schemas/schema_validator.h"
 #include "server/live_server.h"
-#include "unit/grammar/schema_samples.h"
-#include "unit/grammar/schema_validator.h"
 
 namespace foresail {
 namespace {
@@ -312,7 +315,7 @@ TEST_F(StructuredOutput, TimeLimits) {
   TestClient first(server.port());
   const OrderedJson endless = {
       {"prompt", "a"}, {"max_tokens", 900}, {"ignore_eos", true}, {"n", 8}, {"stream", true}};
-  first.send(request_text("POST", "/v1/completions", endless.dump(),
+  first.send(request_text("POST", "/v1/completions", json_text(endless),
                           "Content-Type: application/json\r\n"));
   first.read_until("data: ");
   expect_refused(post({{"prompt", "b"}, {"max_tokens", 1}}), "", "too long in the queue", 503);

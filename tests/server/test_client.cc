@@ -1,13 +1,17 @@
 #include "server/test_client.h"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <stdexcept>
 
 namespace foresail {
+
+OrderedJson TestResponse::json() const {
+  return OrderedJson::parse(body, nullptr, false);
+}
 
 std::vector<std::string> TestResponse::events() const {
   std::vector<std::string> events;
@@ -141,7 +145,7 @@ TestResponse TestClient::request(const std::string& method, const std::string& p
 }
 
 TestResponse TestClient::post(const std::string& path, const OrderedJson& body) {
-  return request("POST", path, body.dump());
+  return request("POST", path, json_text(body));
 }
 
 }  // namespace foresail

@@ -16,7 +16,7 @@ struct TestResponse {
   std::string body;                           // chunks joined
   bool ended = false;                         // the whole answer came
 
-  OrderedJson json() const { return OrderedJson::parse(body, nullptr, false); }
+  OrderedJson json() const;  // of the body; discarded when it is none
   // The data of every event, in order.
   std::vector<std::string> events() const;
   // Those that are JSON.

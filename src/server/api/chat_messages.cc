@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json.h"
+
 namespace foresail {
 namespace {
 

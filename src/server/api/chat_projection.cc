@@ -1,5 +1,5 @@
 // The shape of /v1/chat/completions.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "server/api/logprobs.h"
 #include "server/api/openai_projection.h"

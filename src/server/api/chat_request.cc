@@ -1,12 +1,15 @@
 // POST /v1/chat/completions
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 
+#include "base/json.h"
 #include "server/api/chat_messages.h"
 #include "server/api/common_fields.h"
 #include "server/api/output_fields.h"
+#include "server/api/rendered_chat.h"
 #include "text/chat_prompt.h"
+#include "text/render_input.h"
 
 namespace foresail {
 namespace {
@@ -125,8 +128,6 @@ ApiResult<GenerationSpec> parse_chat(const OrderedJson& body, const ServedModel&
   JsonObject fields(body);
   if (auto error = check_model_name(fields, model)) return tl::unexpected(*error);
   GenerationSpec spec;
-  read_sampling(fields, model, 2, spec);
-  read_stops(fields, model, spec);
   read_openai_options(fields, model, spec);
   refuse_unsupported(fields, kUnsupported);
   if (fields.has("chat_template"))

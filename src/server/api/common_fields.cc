@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/json.h"
+
 namespace foresail {
 namespace {
 
@@ -62,6 +64,8 @@ void read_stops(JsonObject& fields, const ServedModel& model, GenerationSpec& sp
 }
 
 void read_openai_options(JsonObject& fields, const ServedModel& model, GenerationSpec& spec) {
+  read_sampling(fields, model, 2, spec);
+  read_stops(fields, model, spec);
   fields.integer("n", 1, model.limits.max_choices, spec.choices);
   spec.seeded = fields.has("seed");
   fields.integer("seed", INT64_MIN, INT64_MAX, spec.options.sampling.seed);

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "server/api/generation_spec.h"
+#include "server/api/json_object.h"
 
 namespace foresail {
 
@@ -15,7 +16,8 @@ std::optional<ApiError> check_model_name(JsonObject& fields, const ServedModel& 
 void read_sampling(JsonObject& fields, const ServedModel& model, float most_temperature,
                    GenerationSpec& spec);
 void read_stops(JsonObject& fields, const ServedModel& model, GenerationSpec& spec);
-// stream, n, usage, ids, names, priority: what /v1/completions and /v1/chat/completions share.
+// What /v1/completions and /v1/chat/completions share: sampling, stops, stream, n, usage, ids,
+// names, priority.
 void read_openai_options(JsonObject& fields, const ServedModel& model, GenerationSpec& spec);
 // Fields that would change the answer and are not served: refused when they ask for anything.
 void refuse_unsupported(JsonObject& fields, std::span<const std::string_view> names);

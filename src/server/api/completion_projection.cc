@@ -1,5 +1,5 @@
 // The shape of /v1/completions.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "server/api/logprobs.h"
 #include "server/api/openai_projection.h"
@@ -20,10 +20,16 @@ class CompletionProjection final : public Projection {
 
   std::string whole(const GenerationRecord& record) const override {
     std::string choices;
-    for (const Choice& choice : record.choices) {
-      if (!choices.empty()) choices += ',';
-      choices += choice_json(record, choice, scores_prompt_, choice.text, choice.ids,
-                             choice.logprobs, choice.sources, choice.finish);
+    for (size_t i = 0; i < record.choices.size(); ++i) {
+      const Choice& choice = record.choices[i];
+      if (i > 0) choices += ',';
+      choices += choice_json(record, {.choice = i,
+                                      .has_echo = scores_prompt_,
+                                      .text = choice.text,
+                                      .ids = choice.ids,
+                                      .logprobs = choice.logprobs,
+                                      .sources = choice.sources,
+                                      .finish = choice.finish});
     }
     return openai_whole(record, kPrefix, kObject, choices);
   }
@@ -33,10 +39,11 @@ class CompletionProjection final : public Projection {
   std::string opening(const GenerationRecord& record) const override {
     std::string out;
     if (!echoes_ || scores_prompt_) return out;
-    for (const Choice& choice : record.choices)
-      out += openai_event(
-          record, kPrefix, kObject,
-          choice_json(record, choice, false, choice.text, {}, {}, {}, choice.finish), options_);
+    for (size_t i = 0; i < record.choices.size(); ++i) {
+      const Choice& choice = record.choices[i];
+      const Piece echo{.choice = i, .text = choice.text, .finish = choice.finish};
+      out += openai_event(record, kPrefix, kObject, choice_json(record, echo), options_);
+    }
     return out;
   }
 
@@ -44,11 +51,7 @@ class CompletionProjection final : public Projection {
     if (!piece.has_echo && piece.text.empty() && piece.logprobs.empty() && piece.sources.empty() &&
         !piece.finish && !options_.return_token_ids)
       return {};
-    return openai_event(
-        record, kPrefix, kObject,
-        choice_json(record, record.choices[piece.choice], piece.has_echo, piece.text, piece.ids,
-                    piece.logprobs, piece.sources, piece.finish),
-        options_);
+    return openai_event(record, kPrefix, kObject, choice_json(record, piece), options_);
   }
 
   std::string closing(const GenerationRecord& record) const override {
@@ -56,22 +59,19 @@ class CompletionProjection final : public Projection {
   }
 
  private:
-  std::string choice_json(const GenerationRecord& record, const Choice& choice, bool with_prompt,
-                          std::string_view text, std::span<const int32_t> ids,
-                          std::span<const TokenLogprobs> logprobs,
-                          std::span<const TokenSource> sources,
-                          const std::optional<FinishReason>& finish) const {
+  std::string choice_json(const GenerationRecord& record, const Piece& piece) const {
+    const Choice& choice = record.choices[piece.choice];
     std::string out = fmt::format("{{\"index\":{},\"text\":", choice.index);
-    append_json_string(out, text);
+    append_json_string(out, piece.text);
     out += ",\"logprobs\":";
     const std::span<const int32_t> prompt =
-        with_prompt ? std::span<const int32_t>(record.prompts[choice.prompt])
-                    : std::span<const int32_t>();
-    append_completion_logprobs(out, tokenizer_, choice, prompt, ids, logprobs);
-    fmt::format_to(std::back_inserter(out), ",\"finish_reason\":{}", finish_json(finish));
-    if (finish) append_matched_stop(out, choice);
-    append_extras(out, record, choice, ids, options_);
-    if (options_.return_draft_info) append_draft_info(out, sources, tokenizer_);
+        piece.has_echo ? std::span<const int32_t>(record.prompts[choice.prompt])
+                       : std::span<const int32_t>();
+    append_completion_logprobs(out, tokenizer_, choice, prompt, piece.ids, piece.logprobs);
+    fmt::format_to(std::back_inserter(out), ",\"finish_reason\":{}", finish_json(piece.finish));
+    if (piece.finish) append_matched_stop(out, choice);
+    append_extras(out, record, choice, piece.ids, options_);
+    if (options_.return_draft_info) append_draft_info(out, piece.sources, tokenizer_);
     out += '}';
     return out;
   }

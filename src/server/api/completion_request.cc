@@ -21,8 +21,6 @@ ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const Served
   JsonObject fields(body);
   if (auto error = check_model_name(fields, model)) return tl::unexpected(*error);
   GenerationSpec spec;
-  read_sampling(fields, model, 2, spec);
-  read_stops(fields, model, spec);
   read_openai_options(fields, model, spec);
   refuse_unsupported(fields, kUnsupported);
   // 0 asks for log probabilities too: of the chosen tokens alone.

@@ -1,4 +1,5 @@
 // The shape of /generate: text and ids so far, and what is known about them.
+#include "base/json.h"
 #include "server/api/json_text.h"
 #include "server/api/projection.h"
 

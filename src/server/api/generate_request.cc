@@ -1,6 +1,7 @@
 // POST /generate: the native shape of SGLang, which load tools speak.
 #include <array>
 
+#include "base/json.h"
 #include "server/api/common_fields.h"
 #include "server/api/output_fields.h"
 

@@ -5,10 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "base/json_types.h"
 #include "foresail/request.h"
 #include "server/api/error.h"
-#include "server/api/json_object.h"
-#include "server/api/tool_fields.h"
 #include "server/served_model.h"
 #include "text/chat_output_parser.h"
 
@@ -41,18 +40,8 @@ struct GenerationSpec {
   bool parses() const { return syntax.tools != nullptr || syntax.reasoning != nullptr; }
 };
 
-// A chat request up to its prompt.
-struct RenderedChat {
-  std::string text;
-  std::vector<int32_t> ids;
-  ToolRequest tools;
-  // The prompt ends inside of reasoning, or says that there is none.
-  bool opens_reasoning = false, closes_reasoning = false;
-};
-
 ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const ServedModel& model);
 ApiResult<GenerationSpec> parse_chat(const OrderedJson& body, const ServedModel& model);
 ApiResult<GenerationSpec> parse_generate(const OrderedJson& body, const ServedModel& model);
-ApiResult<RenderedChat> render_chat(const OrderedJson& body, const ServedModel& model);
 
 }  // namespace foresail

@@ -1,9 +1,11 @@
 #include "server/api/json_object.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <cmath>
+
+#include "base/json.h"
 
 namespace foresail {
 namespace {
@@ -126,7 +128,8 @@ void JsonObject::token_ids(std::string_view name, size_t max_count, std::vector<
   for (const OrderedJson& item : *value) {
     const auto id = json_integer(item);
     if (!id || !std::in_range<int32_t>(*id) || *id < 0)
-      return refuse(name, fmt::format("holds {}, which is no token id", item.dump().substr(0, 60)));
+      return refuse(name,
+                    fmt::format("holds {}, which is no token id", json_text(item).substr(0, 60)));
     ids.push_back(static_cast<int32_t>(*id));
   }
   out = std::move(ids);

@@ -1,6 +1,6 @@
 #include "server/api/json_text.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "base/utf8.h"
 
@@ -45,10 +45,6 @@ void append_json_ids(std::string& out, std::span<const int32_t> ids) {
   for (size_t i = 0; i < ids.size(); ++i)
     fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ",", ids[i]);
   out += ']';
-}
-
-std::string json_text(const OrderedJson& value) {
-  return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace foresail

@@ -6,14 +6,10 @@
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
-
 namespace foresail {
 
 // With its quotes. Invalid UTF-8 becomes U+FFFD.
 void append_json_string(std::string& out, std::string_view text);
 void append_json_ids(std::string& out, std::span<const int32_t> ids);
-// Of any value; invalid UTF-8 becomes U+FFFD.
-std::string json_text(const OrderedJson& value);
 
 }  // namespace foresail

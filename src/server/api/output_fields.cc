@@ -1,9 +1,10 @@
 #include "server/api/output_fields.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "grammar/compile.h"
 #include "grammar/json_schema.h"
 #include "grammar/regex.h"
@@ -192,7 +193,7 @@ std::string key_of(const OutputForm& form, const OutputFrame& frame) {
     for (const ToolRequest::Function& function : frame.tools->functions)
       key.push_back({function.name, function.parameters});
   }
-  return key.dump();
+  return json_text(key);
 }
 
 }  // namespace

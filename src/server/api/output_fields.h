@@ -1,6 +1,7 @@
 // What a request says about the form of its output, and the grammar of that.
 #pragma once
 
+#include "base/json.h"
 #include "grammar/grammar.h"
 #include "server/api/json_object.h"
 #include "server/api/tool_fields.h"

@@ -1,6 +1,8 @@
 #include "server/api/projection.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
+
+#include "base/json.h"
 
 namespace foresail {
 

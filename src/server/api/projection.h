@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "base/json_types.h"
 #include "server/api/generation_spec.h"
 #include "server/api/record.h"
 

@@ -1,9 +1,11 @@
 #include "server/api/tool_fields.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <set>
+
+#include "base/json.h"
 
 namespace foresail {
 namespace {

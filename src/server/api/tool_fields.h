@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "server/api/json_object.h"
 #include "server/served_model.h"
 

@@ -1,6 +1,6 @@
 #include "server/http/connection.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <boost/asio/post.hpp>
 #include <boost/beast/http/error.hpp>

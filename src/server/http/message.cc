@@ -1,6 +1,6 @@
 #include "server/http/message.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <random>
 

@@ -1,6 +1,6 @@
 // Opening checkpoints: wrappers, fused experts, tied heads, MTP layers, and every mismatch between
 // config and tensors.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <cstring>

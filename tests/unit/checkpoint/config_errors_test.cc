@@ -1,5 +1,5 @@
 // Wrong, hostile and unsupported values in config.json: one line with file, key, value and advice.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -26,7 +26,7 @@ Json base_config(const std::string& golden = "g01_v3_yarn") {
 ModelConfig parse_patched(const char* patch, const std::string& golden = "g01_v3_yarn") {
   Json config = base_config(golden);
   config.merge_patch(Json::parse(patch));
-  return parse_model_config(config.dump(), "config.json");
+  return parse_model_config(json_text(config), "config.json");
 }
 
 struct BadValue {
@@ -226,7 +226,7 @@ TEST(ConfigText, LayerKinds) {
 
 TEST(GenerationConfig, ExtendsTheEosList) {
   const TempFolder folder;
-  folder.write("config.json", base_config().dump());
+  folder.write("config.json", json_text(base_config()));
   folder.write("generation_config.json", R"({"eos_token_id":[7,1],"bos_token_id":5})");
   const ModelConfig config = read_model_config(folder.path());
   EXPECT_THAT(config.eos_ids, ElementsAre(1, 7));
@@ -242,7 +242,7 @@ TEST(GenerationConfig, ExtendsTheEosList) {
 TEST(ReadModelConfig, MissingFilesAndModelopt) {
   const TempFolder folder;
   EXPECT_THAT(error_of([&] { read_model_config(folder.path()); }), HasSubstr("config.json"));
-  folder.write("config.json", base_config().dump());
+  folder.write("config.json", json_text(base_config()));
   folder.write("hf_quant_config.json",
                R"({"quantization":{"quant_algo":"NVFP4","group_size":16}})");
   EXPECT_EQ(read_model_config(folder.path()).quantization, "NVFP4 (modelopt)");

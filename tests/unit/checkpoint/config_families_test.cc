@@ -1,5 +1,5 @@
 // Every family's config becomes the numbers its model card and the literature give.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>

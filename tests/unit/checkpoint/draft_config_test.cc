@@ -1,5 +1,5 @@
 // config.json of a draft head: wrong values are one line with file, key, value and advice.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "base/file.h"
@@ -19,7 +19,7 @@ DraftConfig read_patched(const std::string& patch, const std::string& golden = "
   Json config = *parse_json(read_text_file(dir / "draft/config.json", 1 << 20));
   config.merge_patch(Json::parse(patch));
   const TempFolder folder;
-  folder.write("config.json", config.dump());
+  folder.write("config.json", json_text(config));
   return read_draft_config(folder.path(), read_model_config(dir));
 }
 

@@ -56,12 +56,12 @@ struct EditableCheckpoint {
     writer.close();
   }
   void write(const std::filesystem::path& dir) const {
-    write_file(dir / "config.json", config.dump());
+    write_file(dir / "config.json", json_text(config));
     write_shard(dir / "model.safetensors", tensors);
   }
   // Tensors alternate between shards a.safetensors and b.safetensors; returns the index.
   Json write_two_shards(const std::filesystem::path& dir) const {
-    write_file(dir / "config.json", config.dump());
+    write_file(dir / "config.json", json_text(config));
     std::map<std::string, EditableTensor> parts[2];
     Json map = Json::object();
     size_t i = 0;
@@ -73,7 +73,7 @@ struct EditableCheckpoint {
     write_shard(dir / "b.safetensors", parts[1]);
     const Json index = {{"metadata", {{"total_size", 1}}},
                         {"weight_map", map}};  // a wrong total is no error
-    write_file(dir / "model.safetensors.index.json", index.dump());
+    write_file(dir / "model.safetensors.index.json", json_text(index));
     return index;
   }
 };

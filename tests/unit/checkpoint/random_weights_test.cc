@@ -1,7 +1,7 @@
 // Random weights and the models that make-model writes.
 #include "checkpoint/random_weights.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -2,8 +2,8 @@
 #include "checkpoint/safetensors.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <gmock/gmock.h>
+#include <fmt/core.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -1,9 +1,10 @@
 // Sharded checkpoints: what the index may say, and what the shards must hold.
 #include "checkpoint/shard_index.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "checkpoint/weight_source.h"
 #include "unit/checkpoint/editable_checkpoint.h"
 
@@ -20,7 +21,7 @@ struct BadIndex {
 };
 
 std::string one_shard(const std::string& file) {
-  return Json({{"weight_map", {{"a", file}}}}).dump();
+  return json_text(Json({{"weight_map", {{"a", file}}}}));
 }
 
 class HostileIndex : public testing::TestWithParam<BadIndex> {};
@@ -61,7 +62,7 @@ class ShardedCheckpoint : public testing::Test {
   ShardedCheckpoint() : checkpoint_("g01_v3_yarn") {
     index_ = checkpoint_.write_two_shards(folder_.path());
   }
-  void write_index() { folder_.write("model.safetensors.index.json", index_.dump()); }
+  void write_index() { folder_.write("model.safetensors.index.json", json_text(index_)); }
   std::string open_error() {
     const std::string message =
         error_of([&] { open_checkpoint(folder_.path(), read_model_config(folder_.path())); });

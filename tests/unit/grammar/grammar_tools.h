@@ -1,8 +1,8 @@
 // A vocabulary of bytes and some longer tokens, and outputs drawn at random from a grammar.
 #pragma once
 
-#include <fmt/format.h>
-#include <gmock/gmock.h>
+#include <fmt/core.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <random>

@@ -2,9 +2,10 @@
 // cannot be kept is refused by name. K16/40 among them.
 #include <chrono>
 
+#include "base/json.h"
+#include "schemas/schema_samples.h"
+#include "schemas/schema_validator.h"
 #include "unit/grammar/grammar_tools.h"
-#include "unit/grammar/schema_samples.h"
-#include "unit/grammar/schema_validator.h"
 
 namespace foresail {
 namespace {
@@ -22,13 +23,13 @@ TEST(JsonSchema, RandomOutputsOfRandomSchemasAreValid) {
   std::mt19937 random(5);
   for (uint32_t seed = 0; seed < 300; ++seed) {
     const OrderedJson schema = SchemaSamples(seed).draw();
-    GrammarMatcher matcher(schema_grammar(schema.dump()), byte_tokens());
+    GrammarMatcher matcher(schema_grammar(json_text(schema)), byte_tokens());
     for (int round = 0; round < 6; ++round) {
       const std::string text = draw_output(matcher, random, 20 * round);
       // Additional members may repeat a name of theirs, which this reads as one member.
       const OrderedJson json = OrderedJson::parse(text, nullptr, false);
-      ASSERT_FALSE(json.is_discarded()) << text << "\n" << schema.dump();
-      EXPECT_TRUE(SchemaValidator(schema).valid(json)) << text << "\n" << schema.dump();
+      ASSERT_FALSE(json.is_discarded()) << text << "\n" << json_text(schema);
+      EXPECT_TRUE(SchemaValidator(schema).valid(json)) << text << "\n" << json_text(schema);
     }
   }
 }
@@ -213,7 +214,7 @@ TEST(JsonSchema, HostileSchemas) {
   OrderedJson chain = {{"$ref", "#/$defs/0"}, {"$defs", OrderedJson::object()}};
   for (int i = 0; i < 5000; ++i)
     chain["$defs"][std::to_string(i)] = {{"$ref", "#/$defs/" + std::to_string((i + 1) % 5000)}};
-  EXPECT_THAT(refusal(chain.dump()), HasSubstr("comes back to itself"));
+  EXPECT_THAT(refusal(json_text(chain)), HasSubstr("comes back to itself"));
   EXPECT_NE(refusal(R"({"properties":{")" + std::string(250'000, 'a') +
                     R"(":true},"additionalProperties":true})"),
             "");
@@ -224,7 +225,7 @@ TEST(JsonSchema, HostileSchemas) {
   EXPECT_EQ(refusal(nested), "");
   OrderedJson wide = {{"properties", OrderedJson::object()}};
   for (int i = 0; i < 1000; ++i) wide["properties"][fmt::format("p{}", i)] = {{"type", "null"}};
-  GrammarMatcher matcher(schema_grammar(wide.dump()), byte_tokens());
+  GrammarMatcher matcher(schema_grammar(json_text(wide)), byte_tokens());
   EXPECT_TRUE(matches(matcher, R"({"p3":null,"p999":null})"));
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "text/render_input.h"
 
 namespace foresail {
 namespace {

@@ -6,8 +6,10 @@
 #include <map>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "opt_in_test.h"
 #include "text/chat_template.h"
+#include "text/render_input.h"
 
 namespace foresail {
 namespace {

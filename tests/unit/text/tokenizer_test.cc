@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "text/byte_level.h"
 #include "text/canonical_composition.h"
 #include "text/detokenizer.h"
@@ -31,7 +32,7 @@ Json small_json() {
 }
 
 std::unique_ptr<Tokenizer> load(const Json& json, std::string_view config = {}) {
-  return Tokenizer::from_json(json.dump(), config);
+  return Tokenizer::from_json(json_text(json), config);
 }
 
 using Ids = std::vector<int32_t>;

@@ -40,9 +40,9 @@ TEST_P(TokenizerVectors, EncodeAsTheReferenceDoes) {
     const std::string& text = row[0].get_ref<const std::string&>();
     const auto control = row[1].get<std::vector<int32_t>>();
     const auto plain = row.size() > 2 ? row[2].get<std::vector<int32_t>>() : control;
-    ASSERT_EQ(tokenizer->encode(text, {.allow_control = true}), control) << row[0].dump();
-    ASSERT_EQ(tokenizer->encode(text), plain) << row[0].dump();
-    for (const int32_t id : plain) ASSERT_FALSE(tokenizer->is_control(id)) << row[0].dump();
+    ASSERT_EQ(tokenizer->encode(text, {.allow_control = true}), control) << json_text(row[0]);
+    ASSERT_EQ(tokenizer->encode(text), plain) << json_text(row[0]);
+    for (const int32_t id : plain) ASSERT_FALSE(tokenizer->is_control(id)) << json_text(row[0]);
     Detokenizer stream(*tokenizer, false);
     std::string streamed;
     for (const int32_t id : control) streamed += stream.push(id);

@@ -1,0 +1,115 @@
+#include "apps/command_line.h"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <utility>
+
+#include "apps/usage_error.h"
+#include "base/error.h"
+
+namespace foresail {
+
+Flag* Flag::required() {
+  option_->required();
+  return this;
+}
+
+Flag* Flag::capture_default_str() {
+  option_->capture_default_str();
+  return this;
+}
+
+Flag* Flag::check(const FlagCheck& check) {
+  option_->check(CLI::Validator(
+      [complaint = check.complaint](std::string& text) { return complaint(text); }, check.range));
+  return this;
+}
+
+Flag* Flag::delimiter(char delimiter) {
+  option_->delimiter(delimiter);
+  return this;
+}
+
+Flag* Flag::envname(const std::string& name) {
+  option_->envname(name);
+  return this;
+}
+
+Command* Command::add_subcommand(const std::string& name, const std::string& help) {
+  return commands_.emplace_back(std::make_unique<Command>(*app_->add_subcommand(name, help))).get();
+}
+
+void Command::require_subcommand() {
+  app_->require_subcommand(1);
+}
+
+void Command::footer(const std::string& text) {
+  app_->footer(text);
+}
+
+void Command::callback(std::function<void()> run) {
+  app_->callback(std::move(run));
+}
+
+template <typename T>
+Flag* Command::add_option(const std::string& names, T& value, const std::string& help) {
+  return keep(app_->add_option(names, value, help));
+}
+
+Flag* Command::add_flag(const std::string& names, bool& value, const std::string& help) {
+  return keep(app_->add_flag(names, value, help));
+}
+
+void Command::add_flag_callback(const std::string& names, std::function<void()> given,
+                                const std::string& help) {
+  app_->add_flag_callback(names, std::move(given), help);
+}
+
+size_t Command::count(const std::string& name) const {
+  return app_->count(name);
+}
+
+Flag* Command::keep(CLI::Option* option) {
+  return &flags_.emplace_back(*option);
+}
+
+CommandLine::CommandLine(const std::string& description, const std::string& version)
+    : app_(std::make_unique<CLI::App>(description, "foresail")),
+      root_(std::make_unique<Command>(*app_)) {
+  app_->require_subcommand(0, 1);
+  app_->set_version_flag("--version", version);
+}
+
+CommandLine::~CommandLine() = default;
+
+void CommandLine::run(int argc, char** argv) {
+  try {
+    app_->parse(argc, argv);
+    if (app_->get_subcommands().empty()) fmt::print("{}", app_->help());
+  } catch (const CLI::CallForHelp& help) {
+    app_->exit(help);
+  } catch (const CLI::CallForVersion& asked) {
+    app_->exit(asked);
+  } catch (const CLI::ParseError& error) {
+    throw Error(ErrorCode::kUsage, usage_message(*app_, error));
+  }
+}
+
+using Pairs = std::vector<std::pair<int32_t, float>>;
+
+template Flag* Command::add_option(const std::string&, std::string&, const std::string&);
+template Flag* Command::add_option(const std::string&, int32_t&, const std::string&);
+template Flag* Command::add_option(const std::string&, int64_t&, const std::string&);
+template Flag* Command::add_option(const std::string&, uint32_t&, const std::string&);
+template Flag* Command::add_option(const std::string&, uint64_t&, const std::string&);
+template Flag* Command::add_option(const std::string&, float&, const std::string&);
+template Flag* Command::add_option(const std::string&, double&, const std::string&);
+template Flag* Command::add_option(const std::string&, Pairs&, const std::string&);
+template Flag* Command::add_option(const std::string&, std::vector<int32_t>&, const std::string&);
+template Flag* Command::add_option(const std::string&, std::vector<int64_t>&, const std::string&);
+template Flag* Command::add_option(const std::string&, std::vector<std::string>&,
+                                   const std::string&);
+
+}  // namespace foresail

@@ -1,0 +1,22 @@
+// A chat request up to its prompt, for what asks for no more than that.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/api/generation_spec.h"
+#include "server/api/tool_fields.h"
+
+namespace foresail {
+
+struct RenderedChat {
+  std::string text;
+  std::vector<int32_t> ids;
+  ToolRequest tools;
+  // The prompt ends inside of reasoning, or says that there is none.
+  bool opens_reasoning = false, closes_reasoning = false;
+};
+
+ApiResult<RenderedChat> render_chat(const OrderedJson& body, const ServedModel& model);
+
+}  // namespace foresail
