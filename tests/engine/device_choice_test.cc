@@ -14,15 +14,16 @@ struct Drafting {
   std::string golden;
   SpeculativeAlgorithm algorithm;
   bool queues;  // the draft loop runs behind the verify pass
+  bool launches_ahead;
 };
 
 const Drafting kDraftings[] = {
-    {"mtp", "g13_v3_mtp", SpeculativeAlgorithm::kMtp, true},
-    {"eagle3_llama", "g14_eagle3_llama", SpeculativeAlgorithm::kEagle3, true},
-    {"eagle3_mla", "g15_eagle3_mla", SpeculativeAlgorithm::kEagle3, true},
-    {"ngram", "g13_v3_mtp", SpeculativeAlgorithm::kNgram, false},
-    {"self", "g01_v3_yarn", SpeculativeAlgorithm::kStandalone, false},
-    {"none", "g15_eagle3_mla", SpeculativeAlgorithm::kNone, false},
+    {"mtp", "g13_v3_mtp", SpeculativeAlgorithm::kMtp, true, true},
+    {"eagle3_llama", "g14_eagle3_llama", SpeculativeAlgorithm::kEagle3, true, true},
+    {"eagle3_mla", "g15_eagle3_mla", SpeculativeAlgorithm::kEagle3, true, true},
+    {"ngram", "g13_v3_mtp", SpeculativeAlgorithm::kNgram, false, false},
+    {"self", "g01_v3_yarn", SpeculativeAlgorithm::kStandalone, false, false},
+    {"none", "g15_eagle3_mla", SpeculativeAlgorithm::kNone, false, true},
 };
 
 // Requests that a device can draw for.
@@ -45,7 +46,10 @@ struct Pair {
     kernels = made.get();
     return made;
   }
-  void expect_equal(const EngineOptions& options, const std::vector<Request>& requests) {
+  // Steps that are launched ahead are planned ahead: for equal figures the host's have to be too.
+  void expect_equal(EngineOptions options, const std::vector<Request>& requests,
+                    bool ahead = false) {
+    options.launch_ahead = ahead;
     EngineLoop host_loop(host, nullptr, options);
     EngineLoop device_loop(device, nullptr, options);
     for (const bool warm : {false, true}) {
@@ -59,6 +63,10 @@ struct Pair {
         EXPECT_EQ(outputs[i].stats.accepted_at, expected[i].stats.accepted_at);
       }
     }
+    const EngineStats stats = device_loop.stats();
+    EXPECT_EQ(stats.pages_owned + stats.pages_in_flight, 0);
+    EXPECT_EQ(stats.pages_free + stats.pages_cached, stats.pages_total);
+    EXPECT_EQ(stats.launched_ahead > 0, ahead);
   }
 
   LoadedModel host;
@@ -85,6 +93,8 @@ TEST_P(DeviceChoice, TokensAndDraftsAreTheHosts) {
     options.late_results = steps == 3;
     options.seed_schedule = steps == 5 ? 9 : 0;
     pair.expect_equal(options, requests);
+    // Planned alike, they verify and accept alike too.
+    if (options.late_results) pair.expect_equal(options, requests, drafting.launches_ahead);
   }
   EXPECT_EQ(pair.kernels->linked_passes() > 0, drafting.queues);
   const Iteration::HostChoices& choices = pair.device.iteration().host_choices();
