@@ -121,8 +121,10 @@ std::vector<DecodeRequest> BatchBench::next_iteration(const std::vector<RequestS
     if (before != nullptr) {
       for (const Flight::Item& item : before->items) {
         if (item.request != request) continue;
-        least += 1;
-        most += item.row_count;
+        // Where acceptance is pretended, its length is known.
+        const bool known = item.pretended >= 0;
+        least += known ? std::min(item.pretended + 1, item.row_count) : 1;
+        most = known ? least : most + item.row_count;
       }
     }
     if (least >= options_.output_len) continue;
