@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "apps/bench_batch.h"
 #include "apps/bench_commands.h"
@@ -14,8 +15,10 @@ namespace {
 
 constexpr const char* kDraftKvIndices = "skip-draft-kv-indices";
 constexpr const char* kMhaChunkMetadata = "skip-mha-chunk-metadata";
+constexpr const char* kLaunchAhead = "launch-ahead";
 
-void apply(LoadedModel& model, const std::string& toggle, bool skip) {
+void apply(LoadedModel& model, BatchBench& bench, const std::string& toggle, bool skip) {
+  if (toggle == kLaunchAhead) return bench.set_launch_ahead(skip);
   model.planner().skip_unread_work(toggle != kDraftKvIndices || skip,
                                    toggle != kMhaChunkMetadata || skip);
 }
@@ -31,7 +34,7 @@ void compare(const BatchBenchFlags& flags, LoadedModel& model, BatchBench& bench
     for (int turn = 0; turn < 2; ++turn) {
       // The order alternates, so that drift of the machine hits both alike.
       const int skip = (turn + round) % 2;
-      apply(model, toggle_name, skip == 1);
+      apply(model, bench, toggle_name, skip == 1);
       const BatchBenchResult run = bench.run();
       of[skip] = figures_of(run);
       const std::string hash = sha256_of_ids(run.ids);
@@ -54,7 +57,7 @@ void compare(const BatchBenchFlags& flags, LoadedModel& model, BatchBench& bench
   const Confidence ttft = confidence_of(ttft_change);
   const auto builds = [&](int skip) {
     const BatchFigures& f = runs[skip].front();
-    return std::pair(f.builds_per_step, f.prefill_ragged_plans);
+    return std::tuple(f.builds_per_step, f.prefill_ragged_plans, f.ahead);
   };
   const bool did_nothing = builds(0) == builds(1);
   if (flags.json) {
@@ -98,7 +101,8 @@ void add_bench_ab(Command& bench) {
   add_batch_options(*command, *flags);
   command
       ->add_option("--toggle", *toggles,
-                   "skip-draft-kv-indices, skip-mha-chunk-metadata, or both, comma separated")
+                   "skip-draft-kv-indices, skip-mha-chunk-metadata, launch-ahead, or several, "
+                   "comma separated")
       ->delimiter(',')
       ->required();
   command->add_option("--rounds", *rounds, "interleaved pairs of runs")
@@ -107,14 +111,17 @@ void add_bench_ab(Command& bench) {
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags, toggles, rounds] {
     for (const std::string& toggle : *toggles)
-      if (toggle != kDraftKvIndices && toggle != kMhaChunkMetadata)
-        throw_error(
-            ErrorCode::kUsage,
-            "--toggle {} is unknown: choose skip-draft-kv-indices or skip-mha-chunk-metadata",
-            toggle);
+      if (toggle != kDraftKvIndices && toggle != kMhaChunkMetadata && toggle != kLaunchAhead)
+        throw_error(ErrorCode::kUsage,
+                    "--toggle {} is unknown: choose skip-draft-kv-indices, "
+                    "skip-mha-chunk-metadata or launch-ahead",
+                    toggle);
     const auto model = load_for_batch(*flags);
     BatchBench batch(*model, flags->bench);
-    for (const std::string& toggle : *toggles) compare(*flags, *model, batch, toggle, *rounds);
+    for (const std::string& toggle : *toggles) {
+      compare(*flags, *model, batch, toggle, *rounds);
+      apply(*model, batch, toggle, true);
+    }
   });
 }
 

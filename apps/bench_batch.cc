@@ -2,14 +2,35 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
+
 #include "apps/flag_checks.h"
 #include "base/checked_math.h"
+#include "engine/engine_bench.h"
 
 namespace foresail {
+
+namespace {
+
+// NAN: there is nothing to divide by.
+double ratio(int64_t part, int64_t whole) {
+  return whole == 0 ? NAN : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+Json or_null(double figure) {
+  return std::isnan(figure) ? Json() : Json(figure);
+}
+
+std::string or_dash(double figure, int digits) {
+  return std::isnan(figure) ? "-" : fmt::format("{:.{}f}", figure, digits);
+}
+
+}  // namespace
 
 BatchFigures figures_of(const BatchBenchResult& run) {
   const auto steps = static_cast<double>(run.iteration_s.size());
   const MetadataCounts& counts = run.decode_metadata;
+  const DeviceCounts& device = run.decode_device;
   const auto per_step = [&](int64_t count) { return static_cast<double>(count) / steps; };
   return {
       .ttft_ms = run.ttft_s * 1e3,
@@ -28,7 +49,14 @@ BatchFigures figures_of(const BatchBenchResult& run) {
       .upload_kb = per_step(run.decode_device.upload_bytes) / 1e3,
       .download_kb = per_step(run.decode_device.download_bytes) / 1e3,
       .passes = per_step(run.decode_device.passes),
-      .replays = per_step(run.decode_device.replays)};
+      .replays = per_step(run.decode_device.replays),
+      .ahead = per_step(run.launched_ahead),
+      .host_us = device.passes == 0
+                     ? 0.0
+                     : (run.decode_s() * 1e6 - 1e-3 * static_cast<double>(device.wait_ns)) / steps,
+      .launches_per_pass = ratio(device.launches, device.counted_passes),
+      .launches_per_layer = ratio(device.layer_launches, device.layers),
+      .idle_share = ratio(device.idle_ns, device.idle_ns + device.busy_ns)};
 }
 
 Json figures_json(const BatchFigures& f) {
@@ -47,23 +75,32 @@ Json figures_json(const BatchFigures& f) {
           {"upload_kb_per_iteration", f.upload_kb},
           {"download_kb_per_iteration", f.download_kb},
           {"device_passes_per_iteration", f.passes},
-          {"graph_replays_per_iteration", f.replays}};
+          {"graph_replays_per_iteration", f.replays},
+          {"launched_ahead_share", f.ahead},
+          {"host_us_per_iteration", f.host_us},
+          {"launches_per_pass", or_null(f.launches_per_pass)},
+          {"launches_per_layer", or_null(f.launches_per_layer)},
+          {"gpu_idle_share", or_null(f.idle_share)}};
 }
 
 void print_figures_header(const char* first) {
   fmt::print(
       "{:<28} {:>9} {:>10} {:>10} {:>9} {:>7} {:>9} {:>9} {:>7} {:>9} {:>9} {:>7} {:>6} {:>8} "
-      "{:>8} {:>7} {:>8}\n",
+      "{:>8} {:>7} {:>8} {:>6} {:>8} {:>9} {:>9} {:>6}\n",
       first, "TTFT ms", "mean TPOT", "med. TPOT", "tok/s", "accept", "ITL/chunk", "ITL/token",
-      "plans", "builds", "build us", "ragged", "waits", "up kB", "down kB", "passes", "replays");
+      "plans", "builds", "build us", "ragged", "waits", "up kB", "down kB", "passes", "replays",
+      "ahead", "host us", "la./pass", "la./layer", "idle %");
 }
 void print_figures(const std::string& name, const BatchFigures& f) {
   fmt::print(
       "{:<28} {:>9.2f} {:>10.3f} {:>10.3f} {:>9.1f} {:>7.2f} {:>9.3f} {:>9.3f} {:>7.2f} {:>9.2f} "
-      "{:>9.1f} {:>7} {:>6.2f} {:>8.1f} {:>8.1f} {:>7.2f} {:>8.2f}\n",
+      "{:>9.1f} {:>7} {:>6.2f} {:>8.1f} {:>8.1f} {:>7.2f} {:>8.2f} {:>6.2f} {:>8.1f} {:>9} {:>9} "
+      "{:>6}\n",
       name, f.ttft_ms, f.mean_tpot_ms, f.median_tpot_ms, f.tokens_per_s, f.accept_length,
       f.itl_chunk_ms, f.itl_token_ms, f.plans_per_step, f.builds_per_step, f.metadata_us_per_step,
-      f.prefill_ragged_plans, f.waits, f.upload_kb, f.download_kb, f.passes, f.replays);
+      f.prefill_ragged_plans, f.waits, f.upload_kb, f.download_kb, f.passes, f.replays, f.ahead,
+      f.host_us, or_dash(f.launches_per_pass, 1), or_dash(f.launches_per_layer, 2),
+      or_dash(100 * f.idle_share, 2));
 }
 
 std::string unreal_notes(const BatchBenchFlags& flags) {
@@ -83,7 +120,12 @@ std::string figures_notes(const BatchBenchFlags& flags) {
          "their "
          "time per iteration; ragged: plans of prefill; waits of the host for a GPU, kB sent to it "
          "and "
-         "fetched, its passes and those replayed as one graph, per iteration" +
+         "fetched, its passes and graphs launched, per iteration; ahead: share of iterations "
+         "launched "
+         "before the outcome of the last was known; host us: of an iteration what was no waiting "
+         "for "
+         "the GPU; la./pass, la./layer: kernels of a recorded pass and of one target layer; idle: "
+         "of the GPU's time what lay between graphs, copies included (the timed run)" +
          unreal_notes(flags);
 }
 
@@ -116,9 +158,61 @@ void add_batch_options(Command& command, BatchBenchFlags& flags,
   command.add_option("--temperature", flags.bench.temperature, "of sampling; 0: greedy")
       ->capture_default_str()
       ->check(number_in(0.0, 2.0));
+  command.add_flag_callback(
+      "--disable-overlap-schedule", [&flags] { flags.bench.launch_ahead = false; },
+      "cuda: wait for the results of an iteration before the next one is launched");
   command.add_flag("--synthetic-context", flags.bench.synthetic_context,
                    "fill the cache with random numbers instead of prefilling");
 }
+
+namespace {
+
+// What only a GPU has: the share of its time that it waits, without the engine and with it.
+void bench_on_device(const BatchBenchFlags& flags, LoadedModel& model, BatchBench& bench) {
+  for (const bool ahead : {false, true}) {
+    bench.set_launch_ahead(ahead);
+    bench.time_work(true);
+    const BatchFigures timed = figures_of(bench.run());
+    bench.time_work(false);
+    if (flags.json) {
+      Json json = figures_json(timed);
+      json["kind"] = ahead ? "timed" : "timed, waiting";
+      fmt::print("{}\n", json.dump());
+    } else {
+      print_figures(ahead ? "timed" : "timed, waiting", timed);
+    }
+  }
+  if (flags.bench.synthetic_context) return;
+  for (const bool ahead : {false, true}) {
+    BatchBenchOptions options = flags.bench;
+    options.launch_ahead = ahead;
+    const EngineBenchResult run = bench_engine(model, options);
+    const auto steps = static_cast<double>(run.steps);
+    const double idle = ratio(run.device.idle_ns, run.device.idle_ns + run.device.busy_ns);
+    const auto waits = static_cast<double>(run.device.waits) / steps;
+    const auto graphs = static_cast<double>(run.device.replays) / steps;
+    if (flags.json) {
+      fmt::print("{}\n",
+                 Json{{"kind", ahead ? "engine" : "engine, waiting"},
+                      {"steps", run.steps},
+                      {"launched_ahead_share", static_cast<double>(run.launched_ahead) / steps},
+                      {"step_us", 1e6 * run.wall_s / steps},
+                      {"host_us_per_iteration", 1e6 * run.host_s / steps},
+                      {"device_waits_per_iteration", waits},
+                      {"graph_replays_per_iteration", graphs},
+                      {"gpu_idle_share", or_null(idle)}}
+                     .dump());
+      continue;
+    }
+    fmt::print(
+        "through the engine, {}: {} steps of {:.1f} us, {:.1f} us of them the host's (plan, "
+        "launch, commit, text), {:.2f} waits, {:.2f} graphs, GPU idle {} %\n",
+        ahead ? "launched ahead" : "waiting", run.steps, 1e6 * run.wall_s / steps,
+        1e6 * run.host_s / steps, waits, graphs, or_dash(100 * idle, 2));
+  }
+}
+
+}  // namespace
 
 void bench_batch(BatchBenchFlags& flags, int runs) {
   const auto model = load_for_batch(flags);
@@ -132,6 +226,7 @@ void bench_batch(BatchBenchFlags& flags, int runs) {
     else
       print_figures(std::to_string(run + 1), figures);
   }
+  if (!model->kernels().memory().is_host()) bench_on_device(flags, *model, bench);
   if (!flags.json) fmt::print("{}\n", figures_notes(flags));
 }
 

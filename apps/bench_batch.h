@@ -26,6 +26,11 @@ struct BatchFigures {
   int64_t prefill_ragged_plans;
   // What a GPU was asked for, per iteration; zeros on the CPU.
   double waits, upload_kb, download_kb, passes, replays;
+  double ahead;    // share of the iterations that were launched before the outcome of the last
+  double host_us;  // of an iteration what was no waiting for the GPU
+  // Kernels of a recorded pass, and of one layer of a target; NAN: nothing was recorded.
+  double launches_per_pass, launches_per_layer;
+  double idle_share;  // of the GPU's time, between iterations; NAN: not timed
 };
 BatchFigures figures_of(const BatchBenchResult& run);
 Json figures_json(const BatchFigures& figures);

@@ -31,6 +31,9 @@ void add_engine_flags(Command& command, EngineFlags& flags) {
       ->check(number_in(int64_t{1}, INT64_MAX));
   command.add_flag("--disable-radix-cache", engine.disable_radix_cache,
                    "do not share the KV of common prefixes");
+  command.add_flag_callback(
+      "--disable-overlap-schedule", [&engine] { engine.launch_ahead = false; },
+      "cuda: wait for the results of a step before the next one is launched");
   command.add_option("--seed-schedule", engine.seed_schedule,
                      "shuffle every scheduling choice that must not matter; 0: off");
 }

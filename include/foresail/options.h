@@ -65,9 +65,13 @@ struct EngineOptions : ModelOptions {
   int max_running_requests = 16;
   int64_t chunked_prefill_size = 2048;  // tokens of one prefill pass
   bool disable_radix_cache = false;
-  // Plans a step before the results of the one before are known, as a device that is never waited
-  // for needs it. Output is the same; on the CPU it costs a wasted row whenever a request ends.
+  // Plans every step before the results of the one before are known. Output is the same; it costs a
+  // wasted row whenever a request ends.
   bool late_results = false;
+  // cuda: a decode step is launched before the results of the one before are known, so that the GPU
+  // does not wait for the host. Output is the same; what runs past the end of a request is
+  // discarded.
+  bool launch_ahead = true;
   // Tests. A seed shuffles every scheduling choice that must not matter.
   uint64_t seed_schedule = 0;
   int retract_every = 0;  // steps between forced retractions; 0: none

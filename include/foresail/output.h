@@ -84,6 +84,7 @@ struct EngineStats {
   int64_t failed = 0;
   int64_t retractions = 0;
   int64_t steps = 0;
+  double step_s = 0.0;  // spent in them by the engine's thread
   int64_t output_tokens = 0;
   int64_t verify_passes = 0;
   int64_t draft_passes = 0;  // of the verify passes those that had a draft to verify
@@ -100,7 +101,16 @@ struct EngineStats {
   int64_t device_upload_bytes = 0;
   int64_t device_download_bytes = 0;
   int64_t device_passes = 0;
-  int64_t device_replays = 0;  // passes launched as one graph
+  int64_t device_replays = 0;  // graphs launched: a pass, or all of an iteration
+  double device_wait_s = 0.0;  // that the host spent waiting for it
+  // Steps launched before the results of the ones before were known, and why the host waited for
+  // these first; zeros on the CPU.
+  int64_t launched_ahead = 0;
+  int64_t waited_for_prefill = 0;  // or for a request to come in
+  int64_t waited_for_draws = 0;    // the host draws, see chosen_for_*
+  int64_t waited_for_drafts = 0;   // the host drafts, or nothing is drafted
+  int64_t waited_for_unequal_rows = 0;
+  int64_t waited_for_scaled_queries = 0;
   // Target passes whose tokens the GPU chose, and those where the host had to and why.
   int64_t chosen_on_device = 0;
   int64_t chosen_for_logprobs = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <deque>
 #include <numeric>
 
 #include "base/checked_math.h"
@@ -106,6 +108,93 @@ std::vector<RequestState> BatchBench::make_requests() const {
   return requests;
 }
 
+// Requests that the iterations so far may leave unfinished, and how many drafts of each are to be
+// verified: no further than asked, since what lies past the end has no page.
+std::vector<DecodeRequest> BatchBench::next_iteration(const std::vector<RequestState*>& running,
+                                                      const Flight* before) {
+  const int32_t depth = options_.adaptive
+                            ? adaptive_depth_->choose(static_cast<int32_t>(running.size()))
+                            : options_.draft_len;
+  std::vector<DecodeRequest> requests;
+  for (RequestState* request : running) {
+    int64_t least = output_len(*request), most = least;
+    if (before != nullptr) {
+      for (const Flight::Item& item : before->items) {
+        if (item.request != request) continue;
+        // Where acceptance is pretended, its length is known.
+        const bool known = item.pretended >= 0;
+        least += known ? std::min(item.pretended + 1, item.row_count) : 1;
+        most = known ? least : most + item.row_count;
+      }
+    }
+    if (least >= options_.output_len) continue;
+    const int64_t left = std::max<int64_t>(0, options_.output_len - most - 1);
+    requests.push_back({request, static_cast<int32_t>(std::min<int64_t>(left, INT32_MAX)), depth});
+  }
+  return requests;
+}
+
+void BatchBench::decode(std::vector<RequestState*> running, BatchBenchResult& result) {
+  Iteration& iteration = model_.iteration();
+  const DeviceCounts device_before = model_.kernels().counts();
+  if (times_work_) model_.kernels().time_work(true);
+  result.tpot_s.resize(running.size());
+  const auto start = std::chrono::steady_clock::now();
+  for (const DecodeRequest& first : next_iteration(running, nullptr))
+    first.request->draft_steps = first.draft_steps;
+  iteration.draft(running);
+  const bool may_launch = options_.launch_ahead && model_.kernels().prefers_choosing();
+  std::deque<Flight> started;
+  double at_s = 0.0;
+  while (!running.empty()) {
+    const std::vector<DecodeRequest> next =
+        next_iteration(running, started.empty() ? nullptr : &started.back());
+    const bool ahead = may_launch && !next.empty() &&
+                       iteration.choose_order(next, started.empty() ? nullptr : &started.back()) ==
+                           StartOrder::kAhead;
+    if (ahead) {
+      started.push_back(iteration.start_ahead(next, started.empty() ? nullptr : &started.back()));
+      ++result.launched_ahead;
+      if (started.size() == 1) continue;
+    } else if (started.empty()) {
+      started.push_back(iteration.start(next));
+    }
+    const Flight flight = std::move(started.front());
+    started.pop_front();
+    const int32_t drafted = flight.items[0].row_count - 1;
+    const bool steady =
+        std::all_of(flight.items.begin(), flight.items.end(), [&](const Flight::Item& item) {
+          return item.row_count == drafted + 1 && item.draft_steps == drafted;
+        });
+    const std::vector<IterationResult> rows = iteration.finish(flight);
+    const double now_s = seconds_since(start);
+    bool any_wanted = false;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      // What was launched for a request that had ended meanwhile does not count.
+      RequestState* request = flight.items[i].request;
+      const auto found = std::find(running.begin(), running.end(), request);
+      if (found == running.end()) continue;
+      any_wanted = true;
+      if (options_.adaptive) adaptive_depth_->observe(rows[i].drafted, rows[i].accepted);
+      ++result.verify_passes;
+      result.accepted += rows[i].accepted;
+      if (output_len(*request) < options_.output_len) continue;
+      result.tpot_s[request->slot] =
+          now_s / static_cast<double>(std::max<int64_t>(1, output_len(*request) - 1));
+      running.erase(found);
+    }
+    if (!any_wanted) continue;
+    result.iteration_s.push_back(now_s - at_s);
+    at_s = now_s;
+    if (options_.adaptive && steady)
+      adaptive_depth_->observe_seconds(static_cast<int32_t>(rows.size()), drafted,
+                                       result.iteration_s.back());
+  }
+  for (const Flight& flight : started) iteration.finish(flight);
+  result.decode_device = model_.kernels().counts() - device_before;
+  if (times_work_) model_.kernels().time_work(false);
+}
+
 BatchBenchResult BatchBench::run() {
   BatchBenchResult result;
   std::vector<RequestState> requests = make_requests();
@@ -132,60 +221,14 @@ BatchBenchResult BatchBench::run() {
   result.prefill_metadata = difference(between, before);
   result.prefill_metadata_s = build_between - build_before;
 
-  const DeviceCounts device_before = model_.kernels().counts();
   std::vector<RequestState*> running;
   for (RequestState& request : requests) running.push_back(&request);
-  result.tpot_s.resize(requests.size());
-  const auto output_len = [&](const RequestState& request) {
-    return static_cast<int64_t>(request.tokens.size()) - options_.context_len;
-  };
-  const auto decode_start = std::chrono::steady_clock::now();
-  const auto choose_depth = [&] {
-    const int32_t depth = options_.adaptive
-                              ? adaptive_depth_->choose(static_cast<int32_t>(running.size()))
-                              : options_.draft_len;
-    for (RequestState* request : running) request->draft_steps = depth;
-  };
-  choose_depth();
-  iteration.draft(running);
-  double at_s = 0.0;
-  while (!running.empty()) {
-    for (RequestState* request : running) {
-      // No further than asked: what lies past the end has no page.
-      const int64_t left = options_.output_len - output_len(*request);
-      request->drafts.resize(std::min<size_t>(request->drafts.size(),
-                                              static_cast<size_t>(std::max<int64_t>(0, left - 1))));
-    }
-    const auto same_depth = [&](int32_t depth) {
-      return std::all_of(running.begin(), running.end(), [&](const RequestState* request) {
-        return static_cast<int32_t>(request->drafts.size()) == depth;
-      });
-    };
-    choose_depth();
-    const int32_t depth = running[0]->draft_steps;
-    const bool steady = same_depth(depth);
-    for (const IterationResult& row : iteration.decode(running)) {
-      if (options_.adaptive) adaptive_depth_->observe(row.drafted, row.accepted);
-      ++result.verify_passes;
-      result.accepted += row.accepted;
-    }
-    const double now_s = seconds_since(decode_start);
-    result.iteration_s.push_back(now_s - at_s);
-    at_s = now_s;
-    if (options_.adaptive && steady)
-      adaptive_depth_->observe_seconds(static_cast<int32_t>(running.size()), depth,
-                                       result.iteration_s.back());
-    std::erase_if(running, [&](RequestState* request) {
-      if (output_len(*request) < options_.output_len) return false;
-      result.tpot_s[request->slot] =
-          now_s / static_cast<double>(std::max<int64_t>(1, output_len(*request) - 1));
-      return true;
-    });
-  }
+  decode(std::move(running), result);
   result.decode_metadata = difference(planner.counts(), between);
-  result.decode_device = model_.kernels().counts() - device_before;
   result.metadata_s = planner.build_seconds() - build_between;
-  for (const RequestState& request : requests) {
+  for (RequestState& request : requests) {
+    // What was launched before it was known to have ended is nobody's.
+    request.tokens.resize(static_cast<size_t>(options_.context_len + options_.output_len));
     result.ids.insert(result.ids.end(), request.tokens.begin() + options_.context_len,
                       request.tokens.end());
     result.decode_tokens += output_len(request) - 1;

@@ -21,6 +21,9 @@ struct BatchBenchOptions {
   // Instead of prefilling, the caches are filled with random numbers; only the last tokens of the
   // prompts are run. Output then means nothing.
   bool synthetic_context = false;
+  // On a device that chooses tokens itself: iterations are launched before the results of the ones
+  // before are known, as serving does.
+  bool launch_ahead = true;
   float temperature = 0.0f;  // greedy output soon repeats itself, which flatters drafts
   uint64_t seed = 1;
 };
@@ -35,6 +38,7 @@ struct BatchBenchResult {
   int64_t verify_passes = 0, accepted = 0;
   MetadataCounts prefill_metadata, decode_metadata;
   DeviceCounts decode_device;  // what a GPU was asked for while decoding
+  int64_t launched_ahead = 0;  // iterations
   double metadata_s = 0.0;     // spent building it while decoding
   double prefill_metadata_s = 0.0;
 
@@ -48,6 +52,9 @@ class BatchBench {
   BatchBench(LoadedModel& model, const BatchBenchOptions& options);
   BatchBenchResult run();
   void set_depth(int32_t draft_len, bool adaptive);
+  void set_launch_ahead(bool on) { options_.launch_ahead = on; }
+  // Whether runs time a GPU's work too, which slows it by a little.
+  void time_work(bool on) { times_work_ = on; }
   // Null until adaptive depth was first asked for.
   const AdaptiveDepth* adaptive_depth() const {
     return adaptive_depth_ ? &*adaptive_depth_ : nullptr;
@@ -56,12 +63,19 @@ class BatchBench {
  private:
   void fill_caches();
   std::vector<RequestState> make_requests() const;
+  int64_t output_len(const RequestState& request) const {
+    return static_cast<int64_t>(request.tokens.size()) - options_.context_len;
+  }
+  std::vector<DecodeRequest> next_iteration(const std::vector<RequestState*>& running,
+                                            const Flight* before);
+  void decode(std::vector<RequestState*> running, BatchBenchResult& result);
 
   LoadedModel& model_;
   BatchBenchOptions options_;
   int64_t pages_per_request_;
   std::vector<std::vector<int32_t>> page_tables_;
   std::optional<AdaptiveDepth> adaptive_depth_;  // made when first wanted
+  bool times_work_ = false;
 };
 
 double mean_of(const std::vector<double>& values);

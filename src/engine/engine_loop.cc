@@ -39,6 +39,7 @@ EngineLoop::EngineLoop(LoadedModel& model, const Tokenizer* tokenizer, const Eng
     : model_(model),
       tokenizer_(tokenizer),
       late_results_(options.late_results),
+      launches_ahead_(options.launch_ahead && model.kernels().prefers_choosing()),
       simulates_(options.speculative.simulate_accept_length.has_value()),
       grammars_(tokenizer, model.config().eos_ids, model.config().vocab_size),
       scheduler_(scheduler_config(model, options)),
@@ -96,17 +97,40 @@ bool EngineLoop::abort(RequestId id) {
 
 bool EngineLoop::step() {
   if (scheduler_.idle()) return false;
+  const Clock::time_point step_start = Clock::now();
   StepPlan plan = scheduler_.plan_step(choose_draft_len());
-  start(plan);
-  if (late_results_) settle();
-  if (!plan.empty()) {
-    const Clock::time_point run_start = Clock::now();
-    StepOutcome outcome = executor_.run(plan);
-    observe_time(plan, seconds(Clock::now() - run_start));
-    in_flight_ = std::make_unique<InFlight>(InFlight{std::move(plan), std::move(outcome)});
+  if (may_launch(plan)) {
+    launch(std::move(plan));
+  } else {
+    settle(0);
+    start(plan);
+    if (!plan.empty()) run(std::move(plan));
   }
-  if (!late_results_) settle();
+  totals_.step_s += seconds(Clock::now() - step_start);
   return true;
+}
+
+// The one decision whether a step is launched before the results of the one before are known.
+bool EngineLoop::may_launch(const StepPlan& plan) {
+  if (!launches_ahead_ || (plan.empty() && plan.admitted.empty())) return false;
+  const StartOrder order = executor_.choose_order(plan);
+  ++start_orders_[static_cast<size_t>(order)];
+  return order == StartOrder::kAhead;
+}
+
+void EngineLoop::launch(StepPlan plan) {
+  const Clock::time_point now = Clock::now();
+  const bool launched = executor_.launch(plan);
+  in_flight_.push_back({std::move(plan), {}, now});
+  settle(launched ? 1 : 0);
+}
+
+void EngineLoop::run(StepPlan plan) {
+  const Clock::time_point run_start = Clock::now();
+  StepOutcome outcome = executor_.run(plan);
+  observe_time(plan, seconds(Clock::now() - run_start));
+  in_flight_.push_back({std::move(plan), std::move(outcome)});
+  if (!late_results_) settle(0);
 }
 
 // Only steps that did nothing but decode, all rows at one depth.
@@ -152,14 +176,24 @@ RequestState EngineLoop::slot_state(const Running& running) const {
   return state;
 }
 
-void EngineLoop::settle() {
-  if (!in_flight_) return;
-  const std::unique_ptr<InFlight> done = std::move(in_flight_);
-  StepResult result{.step = done->plan.step, .failed = done->outcome.failed};
-  for (const StepOutcome::Row& row : done->outcome.rows)
+void EngineLoop::settle(size_t left) {
+  while (in_flight_.size() > left) settle_oldest();
+}
+
+void EngineLoop::settle_oldest() {
+  InFlight done = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  if (!done.outcome) {
+    done.outcome = executor_.collect();
+    const Clock::time_point now = Clock::now();
+    observe_time(done.plan, seconds(now - std::max(done.launched, last_collected_)));
+    last_collected_ = now;
+  }
+  StepResult result{.step = done.plan.step, .failed = done.outcome->failed};
+  for (const StepOutcome::Row& row : done.outcome->rows)
     result.rows.push_back(commit(row, result.tokens));
   scheduler_.complete(result);
-  if (result.failed) fail_all(done->plan);
+  if (result.failed) fail_all(done.plan);
 }
 
 RowResult EngineLoop::commit(const StepOutcome::Row& row, std::vector<int32_t>& tokens) {
@@ -194,8 +228,8 @@ RowResult EngineLoop::commit(const StepOutcome::Row& row, std::vector<int32_t>& 
     Event event = running->commit(token, result.accept_len < accepted, stats);
     if (!row.result.logprobs.empty()) event.logprobs = row.result.logprobs[result.accept_len];
     if (stats.output_tokens == 1) event.prompt_logprobs = row.result.prompt_logprobs;
-    if (result.accept_len == accepted && accepted < static_cast<int>(row.drafts.size()))
-      event.rejected.assign(row.drafts.begin() + accepted, row.drafts.end());
+    if (result.accept_len == accepted && accepted < row.result.drafted)
+      event.rejected.assign(row.result.drafts.begin() + accepted, row.result.drafts.end());
     running->tokens.push_back(token);
     tokens.push_back(token);
     ++result.accept_len;
@@ -251,6 +285,14 @@ EngineStats EngineLoop::stats() const {
   stats.device_download_bytes = device.download_bytes;
   stats.device_passes = device.passes;
   stats.device_replays = device.replays;
+  stats.device_wait_s = 1e-9 * static_cast<double>(device.wait_ns);
+  const auto started = [&](StartOrder order) { return start_orders_[static_cast<size_t>(order)]; };
+  stats.launched_ahead = started(StartOrder::kAhead);
+  stats.waited_for_prefill = started(StartOrder::kPrefill);
+  stats.waited_for_draws = started(StartOrder::kHostDraws);
+  stats.waited_for_drafts = started(StartOrder::kHostDrafts);
+  stats.waited_for_unequal_rows = started(StartOrder::kUnequalRows);
+  stats.waited_for_scaled_queries = started(StartOrder::kScaledQueries);
   const auto chosen = [&](HostChoice reason) {
     return model_.iteration().host_choices()[static_cast<size_t>(reason)];
   };

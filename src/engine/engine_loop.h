@@ -3,7 +3,9 @@
 // Thread rule: prepare() from any thread, all else from the engine thread.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -60,15 +62,22 @@ class EngineLoop {
     GenerationStats stats;
     Clock::time_point submitted, admitted, first_token;
   };
+  // A step whose results are still to be committed.
   struct InFlight {
     StepPlan plan;
-    StepOutcome outcome;
+    std::optional<StepOutcome> outcome;  // none: it was launched, and is to be collected
+    Clock::time_point launched = {};
   };
 
   int32_t choose_draft_len();
   void observe_time(const StepPlan& plan, double run_s);
+  bool may_launch(const StepPlan& plan);
+  void launch(StepPlan plan);
+  void run(StepPlan plan);
   void start(const StepPlan& plan);
-  void settle();
+  // Commits the results of the oldest steps until so many are in flight.
+  void settle(size_t left);
+  void settle_oldest();
   RowResult commit(const StepOutcome::Row& row, std::vector<int32_t>& tokens);
   void fail_all(const StepPlan& plan);
   void end_without_token(RequestId id, FinishReason reason);
@@ -78,13 +87,16 @@ class EngineLoop {
   LoadedModel& model_;
   const Tokenizer* tokenizer_;
   bool late_results_;
+  bool launches_ahead_;
   bool simulates_;  // acceptance, and so commits what the model would not say
   OutputGrammars grammars_;
   std::optional<AdaptiveDepth> adaptive_depth_;
   Scheduler scheduler_;
   StepExecutor executor_;
   std::unordered_map<RequestId, std::unique_ptr<Running>> running_;
-  std::unique_ptr<InFlight> in_flight_;
+  std::deque<InFlight> in_flight_;  // at most two
+  Clock::time_point last_collected_ = {};
+  std::array<int64_t, static_cast<size_t>(StartOrder::kCount)> start_orders_ = {};
   EngineStats totals_;
 };
 

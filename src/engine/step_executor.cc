@@ -16,13 +16,47 @@ void StepExecutor::start(SlotId slot, RequestState state) {
 }
 
 StepOutcome StepExecutor::run(const StepPlan& plan) {
+  FORESAIL_CHECK(launched_.empty(), "{} steps are under way", launched_.size());
   StepOutcome outcome;
   table_.apply(plan.page_updates);
   try {
     prefill(plan, outcome);
-    decode(plan, outcome);
+    if (plan.decode.empty()) return outcome;
+    finish(plan, iteration_.start(decode_requests(plan)), outcome);
   } catch (const std::exception& error) {
     spdlog::error("step {} failed: {}", plan.step, error.what());
+    return {.failed = true};
+  }
+  return outcome;
+}
+
+StartOrder StepExecutor::choose_order(const StepPlan& plan) {
+  // What is admitted takes over a slot that a step under way may still write to.
+  if (!plan.prefill.empty() || !plan.admitted.empty()) return StartOrder::kPrefill;
+  return iteration_.choose_order(decode_requests(plan), latest());
+}
+
+bool StepExecutor::launch(const StepPlan& plan) {
+  table_.apply(plan.page_updates);
+  Launched launched{plan, {}};
+  try {
+    launched.flight = iteration_.start_ahead(decode_requests(plan), latest());
+  } catch (const std::exception& error) {
+    spdlog::error("step {} failed: {}", plan.step, error.what());
+  }
+  launched_.push_back(std::move(launched));
+  return launched_.back().flight.has_value();
+}
+
+StepOutcome StepExecutor::collect() {
+  const Launched launched = std::move(launched_.front());
+  launched_.pop_front();
+  if (!launched.flight) return {.failed = true};
+  StepOutcome outcome;
+  try {
+    finish(launched.plan, *launched.flight, outcome);
+  } catch (const std::exception& error) {
+    spdlog::error("step {} failed: {}", launched.plan.step, error.what());
     return {.failed = true};
   }
   return outcome;
@@ -58,27 +92,22 @@ void StepExecutor::prefill(const StepPlan& plan, StepOutcome& outcome) {
   }
 }
 
-void StepExecutor::decode(const StepPlan& plan, StepOutcome& outcome) {
-  if (plan.decode.empty()) return;
-  std::vector<RequestState*> running;
-  std::vector<std::vector<int32_t>> drafts;
-  for (const DecodeRow& row : plan.decode) {
-    RequestState& state = slots_[row.slot.value];
-    // A drafter may have proposed fewer, and the plan may want fewer.
-    if (static_cast<int32_t>(state.drafts.size()) > row.draft_len)
-      state.drafts.resize(row.draft_len);
-    state.draft_steps = row.next_draft_len;
-    drafts.push_back(state.drafts);  // the iteration replaces them by the next ones
-    running.push_back(&state);
-  }
-  std::vector<IterationResult> results = iteration_.decode(running);
+std::vector<DecodeRequest> StepExecutor::decode_requests(const StepPlan& plan) {
+  std::vector<DecodeRequest> requests;
+  // A drafter may have proposed fewer, and the plan may want fewer.
+  for (const DecodeRow& row : plan.decode)
+    requests.push_back({&slots_[row.slot.value], row.draft_len, row.next_draft_len});
+  return requests;
+}
+
+void StepExecutor::finish(const StepPlan& plan, const Flight& flight, StepOutcome& outcome) {
+  std::vector<IterationResult> results = iteration_.finish(flight);
   for (size_t i = 0; i < results.size(); ++i) {
     const DecodeRow& row = plan.decode[i];
     outcome.rows.push_back({.slot = row.slot,
                             .request = row.request,
                             .verified = true,
-                            .failed = running[i]->failed,
-                            .drafts = std::move(drafts[i]),
+                            .failed = flight.items[i].request->failed,
                             .result = std::move(results[i])});
   }
 }

@@ -45,13 +45,18 @@ class KernelSet {
   }
   // Comes after them.
   virtual void end_pass() {}
+  // Around the layers of a target, so that their launches can be counted.
+  virtual void begin_layers(int64_t count) { (void)count; }
+  virtual void end_layers() {}
   // Passes between the two are asked for without a look at what they give: a device may start them
   // together.
   virtual void begin_chain() {}
   virtual void end_chain() {}
   // Whether a pass should end with choose_tokens: where fetching logits would make the host wait.
   virtual bool prefers_choosing() const { return false; }
-  virtual DeviceCounts counts() const { return {}; }
+  virtual DeviceCounts counts() { return {}; }
+  // Begins anew to time the stretches of DeviceCounts, or stops. It costs a little by itself.
+  virtual void time_work(bool on) { (void)on; }
 
   virtual MatrixPtr pack(const HostMatrix& weight) = 0;
 

@@ -26,6 +26,20 @@ struct PassLinks {
   // What lags. kRows: the one row of each sequence, its position, slot and keys, and its draw.
   // kWantedRow: the wanted row is so many rows further up, its draw at a position so much lower.
   enum class Lag { kRows, kWantedRow } lag_of = Lag::kRows;
+  // [sequences] By how much all rows of a sequence, its draw included, lag besides: those of a
+  // verify pass that carries. Null: they do not.
+  const int32_t* row_lag = nullptr;
+};
+
+// What a verify pass takes over from one whose outcome the host does not know: it assumed that all
+// rows of that one stand. Every row is wanted, and has its draw.
+struct PassCarry {
+  const int32_t* from = nullptr;  // in memory(); null: nothing is carried
+  // [T] Where in `from` the token of a row stands; negative: it is in PassInputs::token_ids. That
+  // of a sequence's first row stands as many places further up as the sequence lags.
+  std::span<const int32_t> tokens;
+  std::span<const int32_t> lags;  // [sequences] where in `from` the lag stands; negative: 0
+  int32_t* row_lag = nullptr;     // [sequences], in memory(), receives the lags
 };
 
 // What the host decides about one forward pass, in host memory; borrowed until the next begin_pass.
@@ -43,6 +57,7 @@ struct PassInputs {
   // same sizes ask for the same operations on the same addresses. 0: that can't be said.
   uint64_t work = 0;
   PassLinks links;
+  PassCarry carry = {};
 };
 
 }  // namespace foresail

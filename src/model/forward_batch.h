@@ -77,6 +77,7 @@ struct ForwardBatch {
   // Expanded: together the keys before each request's own rows, in ascending order per request.
   std::span<const PrefixPart> prefix_parts;
   ChoiceBatch choice = {};
+  PassCarry carry = {};
 };
 
 }  // namespace foresail

@@ -108,17 +108,21 @@ MlaModel::Output MlaModel::forward(const ForwardBatch& batch, std::span<const La
                                              .draws = batch.choice.draws,
                                              .pretended = batch.choice.pretended,
                                              .page_size = caches[0].page_size,
-                                             .work = work_of(batch, caches)});
+                                             .work = work_of(batch, caches),
+                                             .links = {},
+                                             .carry = batch.carry});
   if (recorded) return {logits, hidden};
   const auto capture = [&](int layer, const MatrixView& state) {
     for (const HiddenCapture& wanted : batch.captures)
       if (wanted.layer == layer) kernels_.convert(state, wanted.out);
   };
   kernels_.embed(batch.token_ids, embedding_.view(), embedding_.scale, h);
+  kernels_.begin_layers(static_cast<int64_t>(layers_.size()));
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     capture(static_cast<int>(layer), h);
     layers_[layer].forward(pass, caches[layer], h);
   }
+  kernels_.end_layers();
   capture(static_cast<int>(layers_.size()), h);
   kernels_.rms_norm(h, final_norm_.as<float>(), static_cast<float>(config_.rms_norm_eps), hidden);
   capture(HiddenCapture::kAfterFinalNorm, hidden);

@@ -116,6 +116,19 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.one("counter", "device_passes_total", "Forward passes on the GPU.", engine.device_passes);
   out.one("counter", "device_graph_replays_total", "Passes launched as one graph.",
           engine.device_replays);
+  out.one("counter", "device_wait_seconds_total", "Time the host waited for the GPU.",
+          engine.device_wait_s);
+  out.one("counter", "engine_step_seconds_total",
+          "Time of the engine's thread in steps, waiting for the GPU included.", engine.step_s);
+  constexpr std::string_view kOrder = "step_order_total";
+  out.head(kOwn, kOrder, "counter",
+           "Steps launched before the results of the one before were known, or why not.");
+  out.sample(kOwn, kOrder, engine.launched_ahead, label("order", "ahead"));
+  out.sample(kOwn, kOrder, engine.waited_for_prefill, label("order", "prefill"));
+  out.sample(kOwn, kOrder, engine.waited_for_draws, label("order", "host_draws"));
+  out.sample(kOwn, kOrder, engine.waited_for_drafts, label("order", "host_drafts"));
+  out.sample(kOwn, kOrder, engine.waited_for_unequal_rows, label("order", "unequal_rows"));
+  out.sample(kOwn, kOrder, engine.waited_for_scaled_queries, label("order", "scaled_queries"));
   constexpr std::string_view kChosen = "token_choice_passes_total";
   out.head(kOwn, kChosen, "counter",
            "Target passes by where their tokens were chosen: on the GPU, or why on the host.");

@@ -42,14 +42,16 @@ struct ExtendRows {
 // after the other, as they were verified. Pointers are into the memory of the kernels.
 struct QueuedVerify {
   struct Rows {
-    DraftRequest request;  // as it was before the pass
+    DraftRequest request;        // as the host knows it
+    int32_t first_position = 0;  // of its first row, had all that was under way before stood
     int32_t row_count = 0;
   };
   std::span<const Rows> requests;
   MatrixView states;                     // f32 [T, target states]
   const int32_t* next_tokens = nullptr;  // [T] what follows each row that stands
   const int32_t* lag = nullptr;          // [requests] rows that do not stand
-  int32_t* drafts = nullptr;             // receives [steps][requests]: row i of a request's drafts
+  const int32_t* row_lag = nullptr;  // [requests] by how much the rows lag already; null: nothing
+  int32_t* drafts = nullptr;         // receives [steps][requests]: row i of a request's drafts
 };
 
 class Drafter {

@@ -74,8 +74,7 @@ bool HeadDrafter::can_queue(std::span<const QueuedVerify::Rows> requests) const 
   // Where nobody wants drafts, rows wait, and those that do are on the host.
   bool any_drafts = false;
   for (const QueuedVerify::Rows& rows : requests) {
-    if (has_waiting(rows.request, static_cast<int32_t>(rows.request.tokens.size()) - 1))
-      return false;
+    if (has_waiting(rows.request, rows.first_position)) return false;
     any_drafts |= rows.request.steps > 0;
   }
   return any_drafts;
@@ -116,7 +115,7 @@ void HeadDrafter::queue(const QueuedVerify& verify) {
   int most_passes = 0;
   for (const QueuedVerify::Rows& item : verify.requests) {
     const DraftRequest& request = item.request;
-    const auto first = static_cast<int32_t>(request.tokens.size()) - 1;
+    const int32_t first = item.first_position;
     const int32_t end = first + item.row_count;
     rows.begin_request(request, nullptr);
     for (int32_t position = first; position < end; ++position)
@@ -135,7 +134,8 @@ void HeadDrafter::queue(const QueuedVerify& verify) {
                     .keys_are_slots = pass.keys_are_slots(),
                     .draws = draws,
                     .drafts = verify.drafts,
-                    .links = {verify.next_tokens, verify.lag, PassLinks::Lag::kWantedRow}});
+                    .links = {verify.next_tokens, verify.lag, PassLinks::Lag::kWantedRow,
+                              verify.row_lag}});
   if (most_passes == 0) return;
 
   const PreparedDraftLoop loop = planner_.prepare_draft_loop(looped, pass_counts);
@@ -165,7 +165,7 @@ void HeadDrafter::queue(const QueuedVerify& verify) {
                            .keys_are_slots = loop.first.keys_are_slots(),
                            .draws = draws,
                            .drafts = previous + request_count,
-                           .links = {previous, verify.lag, PassLinks::Lag::kRows}});
+                           .links = {previous, verify.lag, PassLinks::Lag::kRows, verify.row_lag}});
   }
 }
 

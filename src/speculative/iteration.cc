@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "base/check.h"
-#include "base/random.h"
-#include "kernels/cache_slot.h"
 #include "model/scratch.h"
 #include "runtime/logprobs.h"
+#include "speculative/iteration_rows.h"
 
 namespace foresail {
 namespace {
@@ -17,47 +15,7 @@ namespace {
 constexpr int32_t kLeastLogprobRows = 64;
 constexpr int64_t kLogprobFloats = 4 << 20;  // more only of a small vocabulary
 
-// Of the passes of an iteration; ended even when one of them throws.
-class Chain {
- public:
-  explicit Chain(KernelSet* kernels) : kernels_(kernels) {
-    if (kernels_ != nullptr) kernels_->begin_chain();
-  }
-  ~Chain() {
-    try {
-      end();
-    } catch (const std::exception&) {  // the one under way says what went wrong
-    }
-  }
-  void end() {
-    if (KernelSet* kernels = std::exchange(kernels_, nullptr)) kernels->end_chain();
-  }
-
- private:
-  KernelSet* kernels_;
-};
-
 }  // namespace
-
-// The rows of one target pass, request after request.
-struct Iteration::Rows {
-  std::vector<int32_t> token_ids, positions, slots;
-  std::vector<PassRows> requests;
-  std::vector<int32_t> row_begin;  // of each request
-
-  void add(const RequestState& request, std::span<const int32_t> tokens, int32_t first_position,
-           int page_size) {
-    row_begin.push_back(static_cast<int32_t>(token_ids.size()));
-    const auto count = static_cast<int32_t>(tokens.size());
-    for (int32_t i = 0; i < count; ++i) {
-      const int32_t position = first_position + i;
-      token_ids.push_back(tokens[i]);
-      positions.push_back(position);
-      slots.push_back(cache_slot(request.page_table, position, page_size));
-    }
-    requests.push_back({request.page_table, {count, first_position + count}});
-  }
-};
 
 Iteration::Iteration(MlaModel& model, const LatentStore& store, PassPlanner& planner,
                      Drafter* drafter, IterationOptions options)
@@ -65,7 +23,7 @@ Iteration::Iteration(MlaModel& model, const LatentStore& store, PassPlanner& pla
 
 MlaModel::Output Iteration::run_target(PassKind kind, Rows& rows,
                                        std::span<const int32_t> logit_rows,
-                                       const ChoiceBatch& choice) {
+                                       const ChoiceBatch& choice, const PassCarry& carry) {
   const auto row_count = static_cast<int64_t>(rows.token_ids.size());
   const int64_t hidden_dim = model_.config().hidden_dim;
   std::vector<HiddenCapture> captures;
@@ -87,7 +45,8 @@ MlaModel::Output Iteration::run_target(PassKind kind, Rows& rows,
                          .captures = captures,
                          .path = pass.plan.path,
                          .prefix_parts = pass.prefix_parts,
-                         .choice = choice},
+                         .choice = choice,
+                         .carry = carry},
                         store_.layers(pass.keys_are_slots()));
 }
 
@@ -173,7 +132,7 @@ void Iteration::collect_prompt_logprobs(const PrefillRows& chunk, const MatrixVi
 void Iteration::prefill_pass(std::span<const PrefillRows> chunks) {
   Rows rows;
   std::vector<int32_t> logit_rows;
-  std::vector<RequestState*> drawing;
+  std::vector<DrawRows> drawing;
   for (const PrefillRows& chunk : chunks) {
     const auto tokens = std::span<const int32_t>(chunk.request->tokens)
                             .subspan(chunk.begin, chunk.end - chunk.begin);
@@ -182,17 +141,22 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks) {
       logit_rows.push_back(rows.row_begin.back() + position - chunk.begin);
     if (!chunk.is_last()) continue;
     logit_rows.push_back(static_cast<int32_t>(rows.token_ids.size()) - 1);
-    drawing.push_back(chunk.request);
+    const auto len = static_cast<int64_t>(chunk.request->tokens.size());
+    drawing.push_back({chunk.request, len, len, 1});
   }
-  const std::vector<int32_t> one_each(drawing.size(), 1);
-  const std::vector<TokenDraw> draws =
-      find_draws(drawing, one_each, logit_rows.size() > drawing.size());
+  const std::vector<TokenDraw> draws = find_draws(drawing, logit_rows.size() > drawing.size());
   ChoiceBatch choice;
   if (!draws.empty())
     choice = {.draws = draws,
               .tokens = choice_places(static_cast<int64_t>(draws.size()), 0, 0).tokens};
-  const Verdict verdict =
-      fetch(run_target(PassKind::kPrefill, rows, logit_rows, choice), !draws.empty());
+  Flight flight;
+  flight.output = run_target(PassKind::kPrefill, rows, logit_rows, choice, {});
+  if (!draws.empty()) {
+    flight.tokens = choice.tokens;
+    flight.fetched = static_cast<int64_t>(draws.size());
+    start_fetch(flight);
+  }
+  const Verdict verdict = draws.empty() ? fetch_logits(flight.output) : fetch_chosen(flight);
   int64_t logit_row = 0;
   for (const PrefillRows& chunk : chunks) {
     RequestState& request = *chunk.request;
@@ -214,114 +178,6 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks) {
                       chunk.begin,
                       tokens.subspan(chunk.begin + 1, chunk.end - chunk.begin),
                       rows.row_begin[i]});
-  }
-  if (!drafter_->extend_placed(extend, captured_)) drafter_->extend(extend, target_states());
-}
-
-int32_t Iteration::pretended_drafts(const RequestState& request) const {
-  if (!options_.simulate_accept_length) return -1;
-  // Floor or ceil at random with the right mean, at most all drafts.
-  const double wanted = std::clamp(*options_.simulate_accept_length, 1.0,
-                                   static_cast<double>(request.drafts.size() + 1));
-  const double u =
-      random_uniform(request.sampling.seed, request.tokens.size(), RandomPurpose::kSimulateAccept);
-  return static_cast<int32_t>(std::floor(wanted) + (u < wanted - std::floor(wanted) ? 1 : 0)) - 1;
-}
-
-// Appends the target's own token for row 0, then for each further row as long as the draft that
-// produced the row was that token.
-void Iteration::accept(RequestState& request, const Verdict& verdict, int64_t first_row,
-                       IterationResult& result) {
-  const int32_t simulated = pretended_drafts(request);
-  request.logprobs.clear();
-  for (size_t row = 0; row <= request.drafts.size(); ++row) {
-    const bool has_draft = row < request.drafts.size();
-    const bool pretend = has_draft && static_cast<int>(row) < simulated;
-    const int32_t token = draw(request, verdict, first_row + static_cast<int64_t>(row),
-                               pretend ? std::optional(request.drafts[row]) : std::nullopt);
-    result.new_tokens.push_back(token);
-    const bool matches = simulated >= 0 ? pretend : has_draft && token == request.drafts[row];
-    if (!matches) break;
-    ++result.accepted;
-  }
-  result.logprobs = std::move(request.logprobs);
-}
-
-std::vector<IterationResult> Iteration::decode(std::span<RequestState* const> requests) {
-  Rows rows;
-  std::vector<int32_t> fed, row_counts;
-  std::vector<QueuedVerify::Rows> queued;
-  int steps = 0;
-  for (RequestState* request : requests) {
-    fed.assign(1, request->tokens.back());
-    fed.insert(fed.end(), request->drafts.begin(), request->drafts.end());
-    rows.add(*request, fed, static_cast<int32_t>(request->tokens.size()) - 1, store_.page_size());
-    row_counts.push_back(static_cast<int32_t>(fed.size()));
-    queued.push_back({{request->slot, request->page_table, request->tokens, &request->sampling,
-                       request->draft_steps},
-                      row_counts.back()});
-    steps = std::max(steps, request->draft_steps);
-  }
-  std::vector<int32_t> logit_rows(rows.token_ids.size());
-  for (size_t i = 0; i < logit_rows.size(); ++i) logit_rows[i] = static_cast<int32_t>(i);
-
-  const std::vector<TokenDraw> draws = find_draws(requests, row_counts, false);
-  const bool queues = !draws.empty() && drafter_ != nullptr && drafter_->can_queue(queued);
-  const auto request_count = static_cast<int64_t>(requests.size());
-  const auto row_count = static_cast<int64_t>(logit_rows.size());
-  ChoiceBatch choice;
-  ChoicePlaces places = {};
-  std::vector<int32_t> pretended;
-  if (!draws.empty()) {
-    places = choice_places(row_count, request_count, steps);
-    choice = {.draws = draws, .tokens = places.tokens};
-  }
-  if (queues) {
-    for (const RequestState* request : requests) pretended.push_back(pretended_drafts(*request));
-    choice.pretended = pretended;
-    choice.next_tokens = places.next_tokens;
-    choice.lag = places.lag;
-  }
-  Chain chain(queues ? &model_.kernels() : nullptr);
-  const MlaModel::Output output = run_target(PassKind::kVerify, rows, logit_rows, choice);
-  if (queues) drafter_->queue({queued, captured_, places.next_tokens, places.lag, places.drafts});
-  chain.end();
-  Verdict verdict = fetch(output, !draws.empty(), queues ? steps * request_count : 0);
-
-  std::vector<IterationResult> results(requests.size());
-  for (size_t i = 0; i < requests.size(); ++i) {
-    results[i].drafted = static_cast<int>(requests[i]->drafts.size());
-    accept(*requests[i], verdict, rows.row_begin[i], results[i]);
-  }
-  if (queues) {
-    for (size_t i = 0; i < requests.size(); ++i) {
-      requests[i]->drafts.clear();
-      for (int step = 0; step < requests[i]->draft_steps; ++step)
-        requests[i]->drafts.push_back(
-            verdict.tokens[row_count + step * request_count + static_cast<int64_t>(i)]);
-    }
-  } else if (drafter_ != nullptr) {
-    extend(requests, rows, results);
-    draft(requests);
-  }
-  return results;
-}
-
-// Of the rows that stand.
-void Iteration::extend(std::span<RequestState* const> requests, const Rows& rows,
-                       std::span<const IterationResult> results) {
-  std::vector<ExtendRows> extend;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    RequestState& request = *requests[i];
-    const auto accept_len = static_cast<int64_t>(results[i].new_tokens.size());
-    const std::span<const int32_t> tokens = request.tokens;
-    const int32_t first_position = static_cast<int32_t>(tokens.size() - accept_len) - 1;
-    extend.push_back(
-        {{request.slot, request.page_table, tokens, &request.sampling, 0, &request.guide},
-         first_position,
-         tokens.subspan(first_position + 1, accept_len),
-         rows.row_begin[i],
-         request.draft_steps == 0});
   }
   if (!drafter_->extend_placed(extend, captured_)) drafter_->extend(extend, target_states());
 }

@@ -26,6 +26,7 @@
 #include "runtime/latent_store.h"
 #include "runtime/sampling.h"
 #include "speculative/drafter.h"
+#include "speculative/flight.h"
 
 namespace foresail {
 
@@ -68,6 +69,7 @@ struct IterationResult {
   std::vector<int32_t> new_tokens;
   std::vector<TokenLogprobs> logprobs;         // of new_tokens, where the request wants them
   std::vector<TokenLogprobs> prompt_logprobs;  // with the first token
+  std::vector<int32_t> drafts;                 // what was verified
   int drafted = 0;
   int accepted = 0;
 };
@@ -97,6 +99,15 @@ class Iteration {
   void prefill(std::span<const PrefillRows> chunks);
   // Advances every request by one verify pass of its drafts, then proposes those of the next.
   std::vector<IterationResult> decode(std::span<RequestState* const> requests);
+  // decode() in two halves. Between them the next iteration may be started ahead, behind the first
+  // half of this one (`before`; null: all outcomes are known), where choose_order() allows it and
+  // the kernels prefer choosing. What it verifies is then of as many tokens as can have been
+  // accepted. At most two are under way; they are finished in the order of their starts, and
+  // nothing else runs meanwhile.
+  Flight start(std::span<const DecodeRequest> requests) { return start(requests, nullptr, false); }
+  StartOrder choose_order(std::span<const DecodeRequest> requests, const Flight* before) const;
+  Flight start_ahead(std::span<const DecodeRequest> requests, const Flight* before);
+  std::vector<IterationResult> finish(const Flight& flight);
   // Proposes drafts for requests that just finished prefill.
   void draft(std::span<RequestState* const> requests);
 
@@ -114,17 +125,27 @@ class Iteration {
   // What a target pass says about its logit rows, in host memory.
   struct Verdict {
     MatrixView logits;            // f32 [logit_rows, V]; or, where the kernels chose,
-    std::vector<int32_t> tokens;  // [logit_rows] as choose_tokens gives them
+    std::vector<int32_t> tokens;  // [logit_rows] as choose_tokens gives them, and drafts
   };
-  // The draws of the rows that decide requests' next tokens, row_counts[i] of them each; none where
-  // the host has to draw, or `wants_logits` for another reason. Counts why.
-  std::vector<TokenDraw> find_draws(std::span<RequestState* const> requests,
-                                    std::span<const int32_t> row_counts, bool wants_logits);
+  // Rows that decide the next tokens of a request, from the one that has `most_len` tokens before
+  // it; at least so many: they are not less than `least_len`.
+  struct DrawRows {
+    const RequestState* request = nullptr;
+    int64_t most_len = 0, least_len = 0;
+    int32_t count = 0;
+  };
+  // Why the host has to draw the next tokens of a request of `len` tokens itself.
+  static HostChoice host_choice(const RequestState& request, int64_t len);
+  // The draws of the rows; none where the host has to draw, or `wants_logits` for another reason.
+  // Counts why.
+  std::vector<TokenDraw> find_draws(std::span<const DrawRows> rows, bool wants_logits);
   // Queues the pass. Its tokens come to choices_.
   MlaModel::Output run_target(PassKind kind, Rows& rows, std::span<const int32_t> logit_rows,
-                              const ChoiceBatch& choice);
-  // Waits. `more`: tokens that were left behind the chosen ones come with them.
-  Verdict fetch(const MlaModel::Output& output, bool chosen, int64_t more = 0);
+                              const ChoiceBatch& choice, const PassCarry& carry);
+  // These wait.
+  Verdict fetch_logits(const MlaModel::Output& output);
+  void start_fetch(Flight& flight);
+  Verdict fetch_chosen(const Flight& flight);
   // What the drafter reads of the latest target pass, f32 [T, sum of captured widths], in host
   // memory.
   MatrixView target_states();
@@ -136,17 +157,20 @@ class Iteration {
     int32_t* lag;
   };
   ChoicePlaces choice_places(int64_t row_count, int64_t request_count, int64_t steps);
+  struct Outlook;
+  Outlook outlook(const DecodeRequest& wanted, const Flight* before, size_t index) const;
+  void add_rows(const RequestState& request, const Outlook& next, const Flight* before,
+                Rows& rows) const;
+  Flight start(std::span<const DecodeRequest> requests, const Flight* before, bool ahead);
   // Drafts that acceptance was told to pretend stood; negative: it was not.
-  int32_t pretended_drafts(const RequestState& request) const;
+  int32_t pretended_drafts(const RequestState& request, int64_t len, int32_t draft_len) const;
   // The token that follows, or what acceptance was told to pretend it is.
   int32_t draw(RequestState& request, const Verdict& verdict, int64_t row,
                std::optional<int32_t> pretended = {});
   int32_t draw_from(RequestState& request, const MatrixView& logits, int64_t row,
                     std::optional<int32_t> pretended);
-  void accept(RequestState& request, const Verdict& verdict, int64_t first_row,
-              IterationResult& result);
-  void extend(std::span<RequestState* const> requests, const Rows& rows,
-              std::span<const IterationResult> results);
+  void accept(const Flight::Item& item, const Verdict& verdict, IterationResult& result);
+  void extend(const Flight& flight, std::span<const IterationResult> results);
 
   MlaModel& model_;
   const LatentStore& store_;
@@ -154,10 +178,14 @@ class Iteration {
   Drafter* drafter_;
   IterationOptions options_;
   Sampler sampler_;
-  MatrixView captured_;                 // of the latest target pass, in the memory of the kernels
-  Buffer states_;                       // its storage
-  Buffer host_states_, host_logits_;    // copies where the host cannot read the originals
-  Buffer choices_, host_choices_copy_;  // ChoicePlaces, and its first part where the host reads it
+  MatrixView captured_;               // of the latest target pass, in the memory of the kernels
+  Buffer states_;                     // its storage
+  Buffer host_states_, host_logits_;  // copies where the host cannot read the originals
+  Buffer choices_;                    // ChoicePlaces
+  Buffer smaller_choices_;            // those of an iteration that may still be under way
+  Buffer row_lags_;                   // PassCarry::row_lag
+  std::array<Buffer, 2> host_choices_copies_;  // the first part of choices_, by turns
+  int next_copy_ = 0;
   HostChoices host_choices_ = {};
   std::vector<uint64_t> allowed_;  // of the row being drawn
 };

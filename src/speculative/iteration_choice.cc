@@ -1,41 +1,32 @@
 // The part of Iteration that leaves the choice of tokens to the kernels: which batches it can,
 // where the tokens lie, how they come to the host.
-#include <cstring>
+#include <utility>
 
 #include "model/scratch.h"
 #include "speculative/iteration.h"
 
 namespace foresail {
-namespace {
-
-// Why the host has to draw the next tokens of this request itself.
-HostChoice host_choice(const RequestState& request) {
+HostChoice Iteration::host_choice(const RequestState& request, int64_t len) {
   const SamplingParams& sampling = request.sampling;
   if (request.top_logprobs) return HostChoice::kLogprobs;
   if (sampling.has_penalties() || !sampling.logit_bias.empty()) return HostChoice::kPenalties;
   if (request.guide.guides()) return HostChoice::kGrammar;
-  if (!request.blocked.empty() &&
-      static_cast<int64_t>(request.tokens.size()) < request.blocked_until)
-    return HostChoice::kMinTokens;
+  if (!request.blocked.empty() && len < request.blocked_until) return HostChoice::kMinTokens;
   return HostChoice::kNone;
 }
 
-}  // namespace
-
-std::vector<TokenDraw> Iteration::find_draws(std::span<RequestState* const> requests,
-                                             std::span<const int32_t> row_counts,
-                                             bool wants_logits) {
-  if (!model_.kernels().prefers_choosing() || requests.empty()) return {};
+std::vector<TokenDraw> Iteration::find_draws(std::span<const DrawRows> rows, bool wants_logits) {
+  if (!model_.kernels().prefers_choosing() || rows.empty()) return {};
   std::vector<TokenDraw> draws;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const RequestState& request = *requests[i];
-    const HostChoice reason = wants_logits ? HostChoice::kLogprobs : host_choice(request);
+  for (const DrawRows& drawn : rows) {
+    const HostChoice reason =
+        wants_logits ? HostChoice::kLogprobs : host_choice(*drawn.request, drawn.least_len);
     if (reason != HostChoice::kNone) {
       ++host_choices_[static_cast<size_t>(reason)];
       return {};
     }
-    for (int32_t row = 0; row < row_counts[i]; ++row)
-      draws.push_back(draw_of(request.sampling, static_cast<int64_t>(request.tokens.size()) + row));
+    for (int32_t row = 0; row < drawn.count; ++row)
+      draws.push_back(draw_of(drawn.request->sampling, drawn.most_len + row));
   }
   ++host_choices_[static_cast<size_t>(HostChoice::kNone)];
   return draws;
@@ -44,8 +35,10 @@ std::vector<TokenDraw> Iteration::find_draws(std::span<RequestState* const> requ
 Iteration::ChoicePlaces Iteration::choice_places(int64_t row_count, int64_t request_count,
                                                  int64_t steps) {
   const int64_t fetched = row_count + steps * request_count;
-  grow(choices_, (fetched + row_count + request_count) * sizeof(int32_t),
-       model_.kernels().memory());
+  const size_t bytes = (fetched + row_count + request_count) * sizeof(int32_t);
+  // What an iteration under way has left there is still to be read.
+  if (choices_.size_bytes() < bytes) smaller_choices_ = std::move(choices_);
+  grow(choices_, bytes, model_.kernels().memory());
   auto* first = choices_.as<int32_t>();
   return {.tokens = first,
           .drafts = first + row_count,
@@ -53,14 +46,24 @@ Iteration::ChoicePlaces Iteration::choice_places(int64_t row_count, int64_t requ
           .lag = first + fetched + row_count};
 }
 
-Iteration::Verdict Iteration::fetch(const MlaModel::Output& output, bool chosen, int64_t more) {
+Iteration::Verdict Iteration::fetch_logits(const MlaModel::Output& output) {
+  return {.logits = on_host(model_.kernels().memory(), output.logits, host_logits_), .tokens = {}};
+}
+
+void Iteration::start_fetch(Flight& flight) {
   Memory& memory = model_.kernels().memory();
-  if (!chosen) return {.logits = on_host(memory, output.logits, host_logits_), .tokens = {}};
-  const int64_t count = output.logits.rows + more;
-  const MatrixView places = {choices_.data(), DType::kI32, 1, count, count};
-  const MatrixView copy = on_host(memory, places, host_choices_copy_);
-  const auto* tokens = static_cast<const int32_t*>(copy.data);
-  return {.logits = {}, .tokens = {tokens, tokens + count}};
+  flight.staging = next_copy_;
+  next_copy_ = (next_copy_ + 1) % static_cast<int>(host_choices_copies_.size());
+  Buffer& copy = host_choices_copies_[flight.staging];
+  const size_t bytes = static_cast<size_t>(flight.fetched) * sizeof(int32_t);
+  grow(copy, bytes, memory.staging());
+  flight.download = memory.start_download(copy.data(), flight.tokens, bytes);
+}
+
+Iteration::Verdict Iteration::fetch_chosen(const Flight& flight) {
+  model_.kernels().memory().finish_download(flight.download);
+  const auto* tokens = host_choices_copies_[flight.staging].as<int32_t>();
+  return {.logits = {}, .tokens = {tokens, tokens + flight.fetched}};
 }
 
 }  // namespace foresail

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace foresail {
 
@@ -22,6 +23,13 @@ class Memory {
   virtual void upload(void* to, const void* from, size_t size_bytes) = 0;
   // Waits until `to` holds the bytes.
   virtual void download(void* to, const void* from, size_t size_bytes) = 0;
+  // A download that is queued: `to`, of staging(), holds the bytes once finish_download() of the
+  // number that this gives has returned. At most four are under way.
+  virtual uint64_t start_download(void* to, const void* from, size_t size_bytes) {
+    download(to, from, size_bytes);
+    return 0;
+  }
+  virtual void finish_download(uint64_t number) { (void)number; }
   virtual void zero(void* data, size_t size_bytes) = 0;
   // Returns when everything asked for before is done.
   virtual void wait() = 0;

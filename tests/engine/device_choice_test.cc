@@ -29,7 +29,10 @@ struct Pair {
     kernels = made.get();
     return made;
   }
-  void expect_equal(const EngineOptions& options, const std::vector<Request>& requests) {
+  // Steps that are launched ahead are planned ahead: for equal figures the host's have to be too.
+  void expect_equal(EngineOptions options, const std::vector<Request>& requests,
+                    bool ahead = false) {
+    options.launch_ahead = ahead;
     EngineLoop host_loop(host, nullptr, options);
     EngineLoop device_loop(device, nullptr, options);
     for (const bool warm : {false, true}) {
@@ -43,6 +46,10 @@ struct Pair {
         EXPECT_EQ(outputs[i].stats.accepted_at, expected[i].stats.accepted_at);
       }
     }
+    const EngineStats stats = device_loop.stats();
+    EXPECT_EQ(stats.pages_owned + stats.pages_in_flight, 0);
+    EXPECT_EQ(stats.pages_free + stats.pages_cached, stats.pages_total);
+    EXPECT_EQ(stats.launched_ahead > 0, ahead);
   }
 
   LoadedModel host;
@@ -69,6 +76,9 @@ TEST_P(DeviceChoice, TokensAndDraftsAreTheHosts) {
     options.late_results = steps == 3;
     options.seed_schedule = steps == 5 ? 9 : 0;
     pair.expect_equal(options, requests);
+    // Planned alike, they verify and accept alike too. Those ahead know no drafts of other drafters.
+    const bool ahead = index < kHeadDraftings || drafting.algorithm == SpeculativeAlgorithm::kNone;
+    if (options.late_results) pair.expect_equal(options, requests, ahead);
   }
   EXPECT_EQ(pair.kernels->linked_passes() > 0, index < kHeadDraftings);
   const Iteration::HostChoices& choices = pair.device.iteration().host_choices();

@@ -89,5 +89,28 @@ TEST(PassWords, DrawsAndAcceptanceTravelToo) {
   EXPECT_EQ(pass.piece_count, 2);
 }
 
+TEST(PassWords, WhatIsCarriedTravelsToo) {
+  const std::vector<int32_t> ids = {0, 0, 6}, positions = {8, 9, 20}, tokens = {11, 14, -1},
+                             lags = {17, -1}, wanted = {0, 1, 2};
+  const int32_t pages[] = {1, 2}, from[] = {0};
+  int32_t row_lag[2];
+  const SequenceRows sequences[] = {{0, 2, 10, pages}, {2, 1, 21, pages}};
+  const std::vector<TokenDraw> draws(3);
+  PassInputs inputs{.token_ids = ids,
+                    .positions = positions,
+                    .sequences = sequences,
+                    .wanted_rows = wanted,
+                    .draws = draws,
+                    .page_size = 16};
+  PassWords pass;
+  lay_out(inputs, pass);
+  const size_t without = pass.words.size();
+  inputs.carry = {from, tokens, lags, row_lag};
+  lay_out(inputs, pass);
+  EXPECT_EQ(part(pass, pass.carried_tokens, 3), tokens);
+  EXPECT_EQ(part(pass, pass.carried_lags, 2), lags);
+  EXPECT_EQ(pass.words.size(), without + 5);
+}
+
 }  // namespace
 }  // namespace foresail::cuda

@@ -93,23 +93,47 @@ __global__ void accept_kernel(AcceptArgs args) {
   }
 }
 
+__device__ __forceinline__ void move_row_up(const LagArgs& args, int row, int32_t lag) {
+  const int32_t s = args.table_row[row];
+  const int32_t position = args.positions[row] - lag;
+  args.positions[row] = position;
+  args.visible[row] -= lag;
+  const int32_t page = args.tables[int64_t{s} * args.table_width + position / args.page_size];
+  args.slots[row] = page * args.page_size + position % args.page_size;
+}
+
 __global__ void lag_kernel(LagArgs args) {
+  const auto lag_of_rows = [&](int32_t s) {
+    return (args.rows_lag ? args.lag[s] : 0) + (args.row_lag == nullptr ? 0 : args.row_lag[s]);
+  };
   for (int s = threadIdx.x; s < args.sequences; s += kThreads) {
-    if (args.draws != nullptr) args.draws[s].position -= args.lag[s];
+    args.draws[s].position -= args.lag[s] + (args.row_lag == nullptr ? 0 : args.row_lag[s]);
     if (!args.rows_lag) args.wanted_rows[s] -= args.lag[s];
   }
-  if (!args.rows_lag) return;
-  for (int row = threadIdx.x; row < args.rows; row += kThreads) {
-    if (args.visible[row] == 0) continue;  // padding
-    const int32_t s = args.table_row[row];
-    const int32_t position = args.positions[row] - args.lag[s];
-    args.positions[row] = position;
-    args.visible[row] -= args.lag[s];
-    const int32_t page = args.tables[int64_t{s} * args.table_width + position / args.page_size];
-    args.slots[row] = page * args.page_size + position % args.page_size;
-  }
+  if (!args.rows_lag && args.row_lag == nullptr) return;
+  for (int row = threadIdx.x; row < args.rows; row += kThreads)
+    if (args.visible[row] != 0)  // no padding
+      move_row_up(args, row, lag_of_rows(args.table_row[row]));
   for (int piece = threadIdx.x; piece < args.pieces; piece += kThreads)
-    args.piece_end[piece] -= args.lag[args.piece_table[piece]];
+    args.piece_end[piece] -= lag_of_rows(args.piece_table[piece]);
+}
+
+__global__ void carry_kernel(CarryArgs args) {
+  const LagArgs& places = args.places;
+  for (int s = threadIdx.x; s < places.sequences; s += kThreads)
+    args.row_lag[s] = args.lag_places[s] < 0 ? 0 : args.from[args.lag_places[s]];
+  __syncthreads();
+  for (int row = threadIdx.x; row < places.rows; row += kThreads) {
+    const int32_t s = places.table_row[row];
+    const int32_t lag = args.row_lag[s];
+    const int32_t place = args.token_places[row];
+    const bool is_first = row == 0 || places.table_row[row - 1] != s;
+    if (place >= 0) args.token_ids[row] = without_mark(args.from[place - (is_first ? lag : 0)]);
+    places.draws[row].position -= lag;
+    move_row_up(places, row, lag);
+  }
+  for (int piece = threadIdx.x; piece < places.pieces; piece += kThreads)
+    places.piece_end[piece] -= args.row_lag[places.piece_table[piece]];
 }
 
 }  // namespace
@@ -137,6 +161,10 @@ void accept_drafts(cudaStream_t stream, const AcceptArgs& args) {
 
 void apply_lag(cudaStream_t stream, const LagArgs& args) {
   lag_kernel<<<1, kThreads, 0, stream>>>(args);
+}
+
+void apply_carry(cudaStream_t stream, const CarryArgs& args) {
+  carry_kernel<<<1, kThreads, 0, stream>>>(args);
 }
 
 }  // namespace foresail::cuda

@@ -39,8 +39,9 @@ void accept_drafts(cudaStream_t stream, const AcceptArgs& args);
 
 // What of a pass's words lags (PassLinks).
 struct LagArgs {
-  const int32_t* lag = nullptr;  // [sequences]
-  bool rows_lag = false;         // otherwise the wanted rows
+  const int32_t* lag = nullptr;      // [sequences]
+  bool rows_lag = false;             // otherwise the wanted rows
+  const int32_t* row_lag = nullptr;  // [sequences] what all rows lag besides, or null
   int rows = 0, sequences = 0, pieces = 0;
   TokenDraw* draws = nullptr;      // [sequences]
   int32_t* wanted_rows = nullptr;  // [sequences]
@@ -55,5 +56,17 @@ struct LagArgs {
   int page_size = 0;
 };
 void apply_lag(cudaStream_t stream, const LagArgs& args);
+
+// What a pass carries over (PassCarry). `places` gives the words; its draws are one per row, its
+// lags and wanted rows are not looked at.
+struct CarryArgs {
+  const int32_t* from = nullptr;
+  const int32_t* token_places = nullptr;  // [rows]
+  const int32_t* lag_places = nullptr;    // [sequences]
+  int32_t* row_lag = nullptr;             // [sequences]
+  int32_t* token_ids = nullptr;           // [rows]
+  LagArgs places;
+};
+void apply_carry(cudaStream_t stream, const CarryArgs& args);
 
 }  // namespace foresail::cuda

@@ -1,7 +1,9 @@
 #include "kernels/cuda/cuda_memory.h"
 
+#include <chrono>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "tensor/buffer.h"
@@ -14,6 +16,19 @@ cudaStream_t create_stream() {
   check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream");
   return stream;
 }
+
+// Counts a wait of the host and its time.
+class CountedWait {
+ public:
+  explicit CountedWait(DeviceCounts& counts) : counts_(counts) { ++counts_.waits; }
+  ~CountedWait() {
+    counts_.wait_ns += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  DeviceCounts& counts_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
 
 }  // namespace
 
@@ -51,9 +66,13 @@ void PinnedMemory::wait() {
   check_cuda(cudaStreamSynchronize(stream_), "waiting for the stream");
 }
 
-CudaMemory::CudaMemory() : stream_(create_stream()), pinned_(stream_) {}
+CudaMemory::CudaMemory() : stream_(create_stream()), pinned_(stream_) {
+  for (cudaEvent_t& event : downloaded_)
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
+}
 
 CudaMemory::~CudaMemory() {
+  for (const cudaEvent_t event : downloaded_) cudaEventDestroy(event);
   cudaStreamDestroy(stream_);
 }
 
@@ -96,7 +115,7 @@ void CudaMemory::wait_for(cudaEvent_t event) {
   const cudaError_t state = cudaEventQuery(event);
   if (state == cudaSuccess) return;
   if (state != cudaErrorNotReady) check_cuda(state, "work before this point");
-  ++counts_.waits;
+  const CountedWait wait(counts_);
   check_cuda(cudaEventSynchronize(event), "work before this point");
 }
 
@@ -107,12 +126,27 @@ void CudaMemory::download(void* to, const void* from, size_t size_bytes) {
   wait();
 }
 
+uint64_t CudaMemory::start_download(void* to, const void* from, size_t size_bytes) {
+  ++counts_.downloads;
+  counts_.download_bytes += static_cast<int64_t>(size_bytes);
+  check_cuda(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToHost, stream_), "a download");
+  check_cuda(cudaEventRecord(downloaded_[next_download_ % downloaded_.size()], stream_),
+             "recording an event");
+  return next_download_++;
+}
+
+void CudaMemory::finish_download(uint64_t number) {
+  FORESAIL_CHECK(number < next_download_ && next_download_ - number <= downloaded_.size(),
+                 "download {} of {} is not under way", number, next_download_);
+  wait_for(downloaded_[number % downloaded_.size()]);
+}
+
 void CudaMemory::zero(void* data, size_t size_bytes) {
   check_cuda(cudaMemsetAsync(data, 0, size_bytes, stream_), "clearing memory");
 }
 
 void CudaMemory::wait() {
-  ++counts_.waits;
+  const CountedWait wait(counts_);
   check_cuda(cudaStreamSynchronize(stream_), "the work before this point");
 }
 

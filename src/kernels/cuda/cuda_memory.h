@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <string_view>
 
 #include "kernels/device_counts.h"
@@ -40,6 +41,8 @@ class CudaMemory final : public Memory {
   Memory& staging() override { return pinned_; }
   void upload(void* to, const void* from, size_t size_bytes) override;
   void download(void* to, const void* from, size_t size_bytes) override;
+  uint64_t start_download(void* to, const void* from, size_t size_bytes) override;
+  void finish_download(uint64_t number) override;
   void zero(void* data, size_t size_bytes) override;
   void wait() override;
 
@@ -55,6 +58,8 @@ class CudaMemory final : public Memory {
  private:
   cudaStream_t stream_;
   PinnedMemory pinned_;
+  std::array<cudaEvent_t, 4> downloaded_ = {};  // of the latest downloads under way
+  uint64_t next_download_ = 0;
   DeviceCounts counts_;
 };
 

@@ -11,11 +11,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kernels/cuda/choice.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/mixture.h"
 #include "kernels/cuda/pass_words.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/cuda/work_clock.h"
 #include "tensor/buffer.h"
 
 namespace foresail {
@@ -50,10 +52,13 @@ class CudaKernels final : public KernelSet {
   Memory& memory() override { return memory_; }
   bool begin_pass(const PassInputs& inputs) override;
   void end_pass() override;
+  void begin_layers(int64_t count) override;
+  void end_layers() override;
   void begin_chain() override;
   void end_chain() override;
   bool prefers_choosing() const override { return true; }
-  DeviceCounts counts() const override { return memory_.counts(); }
+  DeviceCounts counts() override;
+  void time_work(bool on) override;
   MatrixPtr pack(const HostMatrix& weight) override;
   void embed(std::span<const int32_t> ids, const MatrixView& table, float scale,
              const MatrixView& out) override;
@@ -141,8 +146,10 @@ class CudaKernels final : public KernelSet {
   // The device's copy of one of the pass's spans; `host` must be that span.
   const int32_t* pass_words(const int32_t* host, std::span<const int32_t> of_pass, int64_t place,
                             std::string_view what) const;
-  // Takes off the words of the pass what lags, on the device.
+  // Takes off the words of the pass what lags, and puts into them what it carries, on the device.
   void apply_links();
+  void apply_carry();
+  cuda::LagArgs lag_places();  // where in the words the parts lie that can lag
   // Device's ids that embed reads.
   const int32_t* fed_tokens(std::span<const int32_t> ids) const;
   const float* scale_words(const float* host) const;  // null: null
@@ -161,6 +168,7 @@ class CudaKernels final : public KernelSet {
                              const LatentCache& cache, const MatrixView& out);
 
   CudaMemory memory_;  // first: everything below lies in it
+  WorkClock clock_{memory_.stream()};
   std::string name_;
   bool has_sm90_;
   bool deterministic_;
@@ -191,13 +199,17 @@ class CudaKernels final : public KernelSet {
   struct Recording {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable = nullptr;  // null: met once
+    int64_t launches = 0, layers = 0, layer_launches = 0;
   };
+  void count(const Recording& recording);  // a replay of it
+  int64_t recorded_launches() const;       // of the pass being recorded, so far
   void forget_recordings();
   void stop_recording() noexcept;  // of a pass that failed
   void launch(cudaGraphExec_t graph);
   bool records_;
   std::unordered_map<std::string, Recording> recordings_;  // by what decides the operations
   std::string recording_;  // key of the pass being recorded, or empty
+  Recording counting_;     // its layers
 
   // Recorded passes of a chain are put off to its end and started as one graph, behind one upload
   // of all their words. A pass that is not recorded yet breaks the chain: those put off start one

@@ -6,6 +6,23 @@
 
 namespace foresail {
 
+cuda::LagArgs CudaKernels::lag_places() {
+  return {.rows = static_cast<int>(inputs_.positions.size()),
+          .sequences = static_cast<int>(inputs_.sequences.size()),
+          .pieces = static_cast<int>(pass_.piece_count),
+          .draws = reinterpret_cast<TokenDraw*>(device_words_ + pass_.draws),
+          .wanted_rows = device_words_ + pass_.wanted_rows,
+          .positions = device_words_ + pass_.positions,
+          .slots = device_words_ + pass_.slots,
+          .visible = device_words_ + pass_.visible,
+          .table_row = word(pass_.table_row),
+          .piece_end = device_words_ + pass_.piece_end,
+          .piece_table = word(pass_.piece_table),
+          .tables = word(pass_.tables),
+          .table_width = pass_.table_width,
+          .page_size = inputs_.page_size};
+}
+
 void CudaKernels::apply_links() {
   const PassLinks& links = inputs_.links;
   if (links.lag == nullptr) return;
@@ -16,23 +33,31 @@ void CudaKernels::apply_links() {
                      inputs_.row_scale.empty(),
                  "{} rows, {} wanted, {} draws of {} sequences that lag", inputs_.positions.size(),
                  inputs_.wanted_rows.size(), inputs_.draws.size(), inputs_.sequences.size());
-  cuda::apply_lag(stream(), {.lag = links.lag,
-                             .rows_lag = rows_lag,
-                             .rows = static_cast<int>(inputs_.positions.size()),
-                             .sequences = static_cast<int>(inputs_.sequences.size()),
-                             .pieces = static_cast<int>(pass_.piece_count),
-                             .draws = reinterpret_cast<TokenDraw*>(device_words_ + pass_.draws),
-                             .wanted_rows = device_words_ + pass_.wanted_rows,
-                             .positions = device_words_ + pass_.positions,
-                             .slots = device_words_ + pass_.slots,
-                             .visible = device_words_ + pass_.visible,
-                             .table_row = word(pass_.table_row),
-                             .piece_end = device_words_ + pass_.piece_end,
-                             .piece_table = word(pass_.piece_table),
-                             .tables = word(pass_.tables),
-                             .table_width = pass_.table_width,
-                             .page_size = inputs_.page_size});
+  cuda::LagArgs args = lag_places();
+  args.lag = links.lag;
+  args.rows_lag = rows_lag;
+  args.row_lag = links.row_lag;
+  cuda::apply_lag(stream(), args);
   check("what lags in a pass");
+}
+
+void CudaKernels::apply_carry() {
+  const PassCarry& carry = inputs_.carry;
+  if (carry.from == nullptr) return;
+  const size_t rows = inputs_.positions.size();
+  FORESAIL_CHECK(carry.tokens.size() == rows && inputs_.draws.size() == rows &&
+                     inputs_.wanted_rows.size() == rows &&
+                     carry.lags.size() == inputs_.sequences.size() && inputs_.row_scale.empty(),
+                 "{} rows, {} wanted, {} draws, {} tokens and {} lags of {} sequences carried",
+                 rows, inputs_.wanted_rows.size(), inputs_.draws.size(), carry.tokens.size(),
+                 carry.lags.size(), inputs_.sequences.size());
+  cuda::apply_carry(stream(), {.from = carry.from,
+                               .token_places = word(pass_.carried_tokens),
+                               .lag_places = word(pass_.carried_lags),
+                               .row_lag = carry.row_lag,
+                               .token_ids = device_words_ + pass_.token_ids,
+                               .places = lag_places()});
+  check("what a pass carries");
 }
 
 const int32_t* CudaKernels::fed_tokens(std::span<const int32_t> ids) const {

@@ -32,11 +32,25 @@ std::string key_of(const PassInputs& inputs, const cuda::PassWords& pass) {
   add(inputs.links.token_ids);
   add(inputs.links.lag);
   add(inputs.links.lag_of);
+  add(inputs.links.row_lag);
+  add(inputs.carry.from);
+  add(inputs.carry.row_lag);
   add(inputs.page_size);
   add(pass.table_width);
   add(pass.most_visible);
   for (const cuda::AttentionRun& run : pass.runs) add(run);
   return key;
+}
+
+int64_t kernels_in(cudaGraph_t graph) {
+  size_t count = 0;
+  check_cuda(cudaGraphGetNodes(graph, nullptr, &count), "counting the kernels of a pass");
+  std::vector<cudaGraphNode_t> nodes(count);
+  check_cuda(cudaGraphGetNodes(graph, nodes.data(), &count), "counting the kernels of a pass");
+  return std::count_if(nodes.begin(), nodes.end(), [](cudaGraphNode_t node) {
+    cudaGraphNodeType type{};
+    return cudaGraphNodeGetType(node, &type) == cudaSuccess && type == cudaGraphNodeTypeKernel;
+  });
 }
 
 }  // namespace
@@ -86,6 +100,7 @@ bool CudaKernels::begin_pass(const PassInputs& inputs) {
     chained_.push_back({&found->second, chain_words_.size(), pass_.words.size()});
     chain_words_.insert(chain_words_.end(), pass_.words.begin(), pass_.words.end());
     chain_key_ += key;
+    count(found->second);
     return true;
   }
   if (chaining_) start_chained();
@@ -95,6 +110,7 @@ bool CudaKernels::begin_pass(const PassInputs& inputs) {
   upload_words(pass_.words, device_words_);
   found = may_record ? recordings_.find(key) : recordings_.end();  // scratch may have moved
   if (found != recordings_.end() && found->second.executable != nullptr) {
+    count(found->second);
     launch(found->second.executable);
     return true;
   }
@@ -102,30 +118,76 @@ bool CudaKernels::begin_pass(const PassInputs& inputs) {
     check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal),
                "recording a pass");
     recording_ = std::move(key);
+    counting_ = {};
   } else if (may_record) {
     if (recordings_.size() >= kMostRecordings) forget_recordings();
     recordings_.emplace(std::move(key), Recording{});
   }
+  if (recording_.empty()) clock_.begin_stretch();
+  apply_carry();
   apply_links();
   return false;
 }
 
 void CudaKernels::end_pass() {
-  if (recording_.empty()) return;
+  if (recording_.empty()) return clock_.end_stretch();
   const std::string key = std::move(recording_);
   recording_.clear();
-  Recording recording;
+  Recording recording = counting_;
   check_cuda(cudaStreamEndCapture(stream(), &recording.graph), "recording a pass");
   const cudaError_t error = cudaGraphInstantiate(&recording.executable, recording.graph, 0);
   if (error != cudaSuccess) cudaGraphDestroy(recording.graph);
   check_cuda(error, "instantiating a recorded pass");
+  recording.launches = kernels_in(recording.graph);
   recordings_[key] = recording;
+  count(recording);
   launch(recording.executable);
 }
 
 void CudaKernels::launch(cudaGraphExec_t graph) {
+  clock_.begin_stretch();
   check_cuda(cudaGraphLaunch(graph, stream()), "launching a recorded pass");
+  clock_.end_stretch();
   ++memory_.counts().replays;
+}
+
+void CudaKernels::count(const Recording& recording) {
+  DeviceCounts& counts = memory_.counts();
+  ++counts.counted_passes;
+  counts.launches += recording.launches;
+  counts.layers += recording.layers;
+  counts.layer_launches += recording.layer_launches;
+}
+
+int64_t CudaKernels::recorded_launches() const {
+  cudaStreamCaptureStatus status{};
+  cudaGraph_t graph = nullptr;
+  check_cuda(
+      cudaStreamGetCaptureInfo(stream(), &status, nullptr, &graph, nullptr, nullptr, nullptr),
+      "looking at the pass being recorded");
+  return kernels_in(graph);
+}
+
+void CudaKernels::begin_layers(int64_t count) {
+  if (recording_.empty()) return;
+  counting_.layers = count;
+  counting_.layer_launches = -recorded_launches();
+}
+
+void CudaKernels::end_layers() {
+  if (!recording_.empty()) counting_.layer_launches += recorded_launches();
+}
+
+DeviceCounts CudaKernels::counts() {
+  clock_.read(memory_.counts());
+  return memory_.counts();
+}
+
+void CudaKernels::time_work(bool on) {
+  if (on)
+    clock_.start();
+  else
+    clock_.stop();
 }
 
 void CudaKernels::begin_chain() {

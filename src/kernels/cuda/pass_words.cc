@@ -70,6 +70,8 @@ void lay_out(const PassInputs& inputs, PassWords& out) {
   out.row_count = static_cast<int64_t>(words.size());
   if (!inputs.pretended.empty())
     for (const SequenceRows& sequence : inputs.sequences) words.push_back(sequence.row_count);
+  out.carried_tokens = append(words, inputs.carry.tokens);
+  out.carried_lags = append(words, inputs.carry.lags);
   out.piece_count = static_cast<int64_t>(ends.size());
   out.piece_end = append(words, ends);
   out.piece_table = append(words, tables);

@@ -35,6 +35,7 @@ struct PassWords {
   int64_t draws = 0;        // [wanted rows] TokenDraw, eight-byte aligned
   // For accept_drafts, where it is asked for: [sequences] each.
   int64_t pretended = 0, row_begin = 0, row_count = 0;
+  int64_t carried_tokens = 0, carried_lags = 0;  // PassCarry, or nothing
   int64_t piece_count = 0;
   // Rounded up to powers of two, so that passes of growing lengths keep their layout.
   int32_t table_width = 0;

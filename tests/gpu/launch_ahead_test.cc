@@ -1,0 +1,115 @@
+// Steps launched before the results of the ones before are known, on the GPU: the same tokens, and
+// what the host and the device are asked for.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "engine/engine_bench.h"
+#include "engine/engine_harness.h"
+
+namespace foresail {
+namespace {
+
+constexpr SpeculativeAlgorithm kDrafters[] = {
+    SpeculativeAlgorithm::kNone, SpeculativeAlgorithm::kMtp, SpeculativeAlgorithm::kEagle3};
+constexpr int64_t kMostLaunchesPerLayer = 12;
+
+EngineOptions options_of(SpeculativeAlgorithm algorithm) {
+  EngineOptions options;
+  options.model_path = model_path("tales");
+  options.device = "cuda";
+  options.deterministic = true;
+  options.attention_path = "absorbed";
+  options.slot_count = options.max_running_requests = 5;
+  options.speculative = {.algorithm = algorithm,
+                         .draft_model_path = model_path("tales-eagle3"),
+                         .steps = 3,
+                         .adaptive = false};
+  return options;
+}
+
+// Greedy and drawn, of several lengths; some end by a token of their own.
+std::vector<Request> requests_of(int count) {
+  std::vector<Request> requests = random_requests(17, count, 8192);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Request& request = requests[i];
+    request.sampling = {.temperature = i % 2 == 0 ? 0.0f : 0.8f, .seed = i};
+    if (i % 4 == 3) request.sampling.top_p = 0.9f;
+    request.min_tokens = 0;
+    request.max_tokens = 30 + 3 * static_cast<int64_t>(i);
+    request.ignore_eos = i % 3 != 0;
+  }
+  return requests;
+}
+
+TEST(GpuLaunchAhead, OutputIsThatOfWaiting) {
+  for (const SpeculativeAlgorithm algorithm : kDrafters) {
+    for (const bool graphs : {true, false}) {
+      SCOPED_TRACE(fmt::format("drafter {} graphs {}", static_cast<int>(algorithm), graphs));
+      EngineOptions options = options_of(algorithm);
+      options.disable_cuda_graph = !graphs;
+      LoadedModel model(options);
+      std::vector<Request> requests = requests_of(12);
+      options.launch_ahead = false;
+      EngineLoop waiting(model, nullptr, options);
+      const std::vector<Output> expected = serve(waiting, requests);
+      // An end that comes where nobody planned it.
+      requests.push_back(requests[1]);
+      requests.back().stop_token_ids = {expected[1].ids[10]};
+      options.launch_ahead = true;
+      EngineLoop ahead(model, nullptr, options);
+      const std::vector<Output> outputs = serve(ahead, requests);
+      for (size_t i = 0; i < expected.size(); ++i)
+        EXPECT_EQ(outputs[i].ids, expected[i].ids) << "request " << i;
+      EXPECT_LE(outputs.back().ids.size(), 11u);
+      EXPECT_TRUE(std::equal(outputs.back().ids.begin(), outputs.back().ids.end(),
+                             expected[1].ids.begin()));
+      const EngineStats stats = ahead.stats();
+      EXPECT_EQ(waiting.stats().launched_ahead, 0);
+      EXPECT_GT(stats.launched_ahead, 20);
+      EXPECT_EQ(stats.pages_owned + stats.pages_in_flight, 0);
+      EXPECT_EQ(stats.pages_free + stats.pages_cached, stats.pages_total);
+    }
+  }
+}
+
+// With the fastest attention too, where nobody else is in the batch.
+TEST(GpuLaunchAhead, ARequestAloneIsTheSameWithoutDeterminism) {
+  EngineOptions options = options_of(SpeculativeAlgorithm::kNone);
+  options.deterministic = false;
+  LoadedModel model(options);
+  const std::vector<Request> requests = requests_of(6);
+  options.launch_ahead = false;
+  EngineLoop waiting(model, nullptr, options);
+  std::vector<std::vector<int32_t>> expected;
+  for (const Request& request : requests) expected.push_back(serve(waiting, {request})[0].ids);
+  options.launch_ahead = true;
+  EngineLoop ahead(model, nullptr, options);
+  for (size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(serve(ahead, {requests[i]})[0].ids, expected[i]) << "request " << i;
+}
+
+// T18. One graph and at most one wait for a step; the launches of a layer.
+TEST(GpuLaunchAhead, AStepIsOneGraphAndAtMostOneWait) {
+  for (const SpeculativeAlgorithm algorithm : kDrafters) {
+    SCOPED_TRACE(static_cast<int>(algorithm));
+    EngineOptions options = options_of(algorithm);
+    options.context_length = 512;
+    options.max_total_tokens = 5 * 576;
+    LoadedModel model(options);
+    const BatchBenchOptions bench{.batch_size = 2, .context_len = 100, .output_len = 300};
+    bench_engine(model, bench);  // records
+    const EngineBenchResult run = bench_engine(model, bench);
+    EXPECT_GT(run.steps, 50);
+    EXPECT_GE(run.launched_ahead, run.steps - 6);
+    EXPECT_LE(run.device.waits, run.steps + 12);
+    EXPECT_LE(run.device.replays, run.steps + 24);
+    EXPECT_GT(run.device.layers, 0);
+    EXPECT_LE(run.device.layer_launches, kMostLaunchesPerLayer * run.device.layers);
+    EXPECT_GT(run.device.stretches, run.steps / 2);
+    EXPECT_GT(run.device.busy_ns, 0);
+    EXPECT_LT(run.device.busy_ns + run.device.idle_ns, 1.1e9 * run.wall_s);
+  }
+}
+
+}  // namespace
+}  // namespace foresail
