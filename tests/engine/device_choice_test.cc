@@ -76,7 +76,8 @@ TEST_P(DeviceChoice, TokensAndDraftsAreTheHosts) {
     options.late_results = steps == 3;
     options.seed_schedule = steps == 5 ? 9 : 0;
     pair.expect_equal(options, requests);
-    // Planned alike, they verify and accept alike too. Those ahead know no drafts of other drafters.
+    // Planned alike, they verify and accept alike too. Those ahead know no drafts of other
+    // drafters.
     const bool ahead = index < kHeadDraftings || drafting.algorithm == SpeculativeAlgorithm::kNone;
     if (options.late_results) pair.expect_equal(options, requests, ahead);
   }
