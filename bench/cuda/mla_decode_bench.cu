@@ -7,7 +7,8 @@
 //   mla_decode_bench --sweep    time each small-batch shape at several unit sizes
 // Options: --fp8 (an e4m3 cache)  --fixed-cut (with --check also: bits of every row are those of a
 //   call with nothing but it)  --plain-launch  --overlapped-launch  --csv FILE  --unit TOKENS
-//   --all-rows (time shapes above 64 rows too)
+//   --all-rows (time shapes above 64 rows too)  --from-rows N (only shapes of at least N rows)
+//   --nth I (only shape I of those, from 0: for a profiler)
 // Cold caches: the calls of one graph use different pages, 150 MB apart before a page is read
 // again.
 #include <cuda_runtime.h>
@@ -82,7 +83,7 @@ struct Shape {
 struct Options {
   bool check_only = false, tiny = false, sweep = false, all_rows = false, quick = false;
   bool bars = false, codes = false;
-  int unit = 0;
+  int unit = 0, from_rows = 0, nth = -1;
   const char* csv = nullptr;
 };
 
@@ -531,10 +532,16 @@ int run_bench(const Options& options) {
     if (options.sweep && (p.batch > 4 || p.page_size != 64)) continue;
     if (options.quick && p.page_size != 64) continue;
     if (options.bars && !is_bar(p)) continue;
+    if (rows < options.from_rows) continue;
     shapes.push_back({p.num_heads, p.q_len, p.page_size, std::vector<int>(p.batch, p.key_len), 0,
                       options.codes});
   }
   shapes.push_back({16, 4, 64, {4641, 45118, 1730, 1696}, 0, options.codes});
+  if (options.nth >= static_cast<int>(shapes.size())) {
+    std::fprintf(stderr, "only %zu shapes\n", shapes.size());
+    return 1;
+  }
+  if (options.nth >= 0) shapes = {Shape(shapes[options.nth])};
   FILE* csv = options.csv ? std::fopen(options.csv, "w") : nullptr;
   if (csv) {
     std::fprintf(csv,
@@ -589,6 +596,10 @@ int main(int argc, char** argv) {
       launch_mode = foresail::cuda::MlaLaunch::kOverlapped;
     else if (arg == "--unit" && i + 1 < argc)
       options.unit = std::atoi(argv[++i]);
+    else if (arg == "--from-rows" && i + 1 < argc)
+      options.from_rows = std::atoi(argv[++i]);
+    else if (arg == "--nth" && i + 1 < argc)
+      options.nth = std::atoi(argv[++i]);
     else if (arg == "--csv" && i + 1 < argc)
       options.csv = argv[++i];
     else {
