@@ -1,8 +1,8 @@
 // Time of the layers of a decode or verify pass on the GPU, and what each operation has of it: the
 // pass is timed again without the operation, so what overlaps is counted once.
-// layer_bench [LAYERS [ROWS]]: layers of DeepSeek-V2-Lite with random weights. "apart": by the
-// operations that the fused ones stand for. With ROWS nothing is timed: two passes run kernel by
-// kernel, for a profiler.
+// layer_bench [LAYERS [ROWS]]: layers of DeepSeek-V2-Lite with random weights, the rows of one
+// request or of as many. "apart": by the operations that the fused ones stand for. With ROWS
+// nothing is timed: two passes run kernel by kernel, for a profiler.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -53,6 +53,7 @@ struct Layer {
 struct Case {
   int rows = 1;
   int context = 1024;
+  bool batch = false;         // every row is a request of its own; otherwise all are one's
   bool apart = false;         // by the operations that the fused ones stand for
   int skipped = kOperations;  // left out; kOperations: none
 };
@@ -68,10 +69,11 @@ class LayerBench {
       const float value = 0.04f * (static_cast<float>(random() & 0xFFFF) / 65536.0f - 0.5f);
       x = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
     }
-    const int64_t pages = (most_context + most_rows + kPage - 1) / kPage;
+    request_pages_ = (most_context + most_rows + kPage - 1) / kPage;
+    const int64_t pages = most_rows * request_pages_;
     for (int64_t page = 0; page < pages; ++page) table_.push_back(static_cast<int32_t>(page));
     constants_ = device(std::vector<float>(kHidden, 1.0f));
-    angles_ = device(std::vector<float>(size_t(pages) * kPage * kRope / 2, 0.7f));
+    angles_ = device(std::vector<float>(size_t(request_pages_) * kPage * kRope / 2, 0.7f));
     std::vector<float> state(size_t(most_rows) * kHidden);
     for (float& x : state) x = static_cast<float>(random() & 0xFFFF) / 32768.0f - 1.0f;
     state_ = device(state);
@@ -82,7 +84,16 @@ class LayerBench {
   void run(const Case& what, int times) {
     case_ = what;
     positions_.clear();
-    for (int i = 0; i < what.rows; ++i) positions_.push_back(what.context + i);
+    slots_.clear();
+    sequences_.clear();
+    for (int i = 0; i < what.rows; ++i) {
+      const int request = what.batch ? i : 0;
+      const auto first_page = static_cast<size_t>(request * request_pages_);
+      positions_.push_back(what.context + (what.batch ? 0 : i));
+      slots_.push_back(static_cast<int32_t>(first_page * kPage) + positions_.back());
+      if (what.batch) sequences_.push_back({i, 1, what.context + 1, table_.data() + first_page});
+    }
+    if (!what.batch) sequences_.push_back({0, what.rows, what.context + what.rows, table_.data()});
     ++work_;
     for (int i = 0; i < times; ++i) pass();
     set_->memory().wait();
@@ -91,7 +102,7 @@ class LayerBench {
   // Seconds of a pass: the least of five means.
   double time(const Case& what) {
     run(what, 3);
-    constexpr int kRuns = 60;
+    constexpr int kRuns = 30;
     double best = 1e9;
     for (int repeat = 0; repeat < 5; ++repeat) {
       const auto start = std::chrono::steady_clock::now();
@@ -142,10 +153,9 @@ class LayerBench {
 
   void pass() {
     arena_.reset();
-    sequence_ = {0, case_.rows, case_.context + case_.rows, table_.data()};
     if (set_->begin_pass({.positions = positions_,
-                          .slots = positions_,
-                          .sequences = {&sequence_, 1},
+                          .slots = slots_,
+                          .sequences = sequences_,
                           .page_size = kPage,
                           .work = work_}))
       return;
@@ -182,12 +192,12 @@ class LayerBench {
                                  .norm_eps = 1e-6f,
                                  .rope = {angles_.as<float>(), angles_.as<float>(), kRope},
                                  .positions = positions_,
-                                 .slots = positions_};
+                                 .slots = slots_};
     if (case_.skipped != kLatentInputs)
       case_.apart ? set_->KernelSet::latent_inputs(q, kv, inputs, cache, latent_query)
                   : set_->latent_inputs(q, kv, inputs, cache, latent_query);
     if (case_.skipped != kAttention)
-      set_->latent_attention(latent_query, kHeads, 0.07f, {&sequence_, 1}, cache, latent_out);
+      set_->latent_attention(latent_query, kHeads, 0.07f, sequences_, cache, latent_out);
     if (case_.skipped != kValueUp) set_->value_up(latent_out, layer.value_up, attended);
     if (case_.skipped != kOutput) set_->linear(attended, *layer.output, nullptr, 1.0f, true, h);
     if (case_.skipped == kMixture) return;
@@ -212,8 +222,10 @@ class LayerBench {
   size_t offset_ = 0;
   std::vector<Layer> layers_;
   Buffer constants_, angles_, state_;
-  std::vector<int32_t> positions_, table_;  // the page of position p is p / kPage
-  SequenceRows sequence_;
+  int64_t request_pages_ = 0;
+  std::vector<int32_t> positions_, slots_;
+  std::vector<int32_t> table_;  // request r has the pages from r * request_pages_ on
+  std::vector<SequenceRows> sequences_;
   uint64_t work_ = 0;
 };
 
@@ -227,18 +239,23 @@ int main(int argc, char** argv) {
     return 0;
   }
   const auto layer_us = [&](const Case& what) { return bench.time(what) / layers * 1e6; };
-  fmt::print("us a layer of {}\n{:>5} {:>8} {:>8} {:>8}\n", layers, "rows", "context", "apart",
-             "fused");
+  fmt::print("us a layer of {}\n{:>5} {:>8} {:>9} {:>8} {:>8}\n", layers, "rows", "context",
+             "requests", "apart", "fused");
   for (const int context : {1024, 8192})
-    for (const int rows : {1, 2, 4, 8, 16, 32})
-      fmt::print("{:>5} {:>8} {:>8.2f} {:>8.2f}\n", rows, context, layer_us({rows, context, true}),
-                 layer_us({rows, context}));
-  for (const int rows : {1, 8}) {
-    const double whole = layer_us({rows});
-    fmt::print("{} rows at 1024: {:.2f} us; less without\n", rows, whole);
-    for (int operation = 0; operation < kOperations; ++operation)
-      fmt::print("  {:<32} {:6.2f}\n", kNames[operation],
-                 whole - layer_us({rows, 1024, false, operation}));
+    for (const bool batch : {false, true})
+      for (const int rows : {1, 2, 4, 8, 16, 32})
+        if (!batch || rows > 1)
+          fmt::print("{:>5} {:>8} {:>9} {:>8.2f} {:>8.2f}\n", rows, context, batch ? rows : 1,
+                     layer_us({rows, context, batch, true}), layer_us({rows, context, batch}));
+  for (const Case& what :
+       {Case{1, 1024}, Case{2, 1024}, Case{8, 1024, true}, Case{32, 8192, true}}) {
+    const double whole = layer_us(what);
+    fmt::print("{} rows at {}: {:.2f} us; less without\n", what.rows, what.context, whole);
+    for (int operation = 0; operation < kOperations; ++operation) {
+      Case part = what;
+      part.skipped = operation;
+      fmt::print("  {:<32} {:6.2f}\n", kNames[operation], whole - layer_us(part));
+    }
   }
   return 0;
 }

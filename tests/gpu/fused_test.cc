@@ -135,6 +135,10 @@ TEST_F(GpuFused, LatentInputs) {
 TEST_F(GpuFused, MixExperts) {
   for (const auto& [count, k, hidden, inner, shared_inner] : {std::tuple{64, 6, 256, 176, 352},
                                                               {8, 2, 2048, 16, 0},
+                                                              {8, 2, 256, 128, 0},
+                                                              {6, 3, 2304, 144, 256},
+                                                              {300, 8, 144, 128, 128},
+                                                              {33, 20, 256, 288, 2064},
                                                               {300, 8, 68, 32, 48},
                                                               {4, 4, 130, 16, 16},
                                                               {6, 3, 64, 24, 40},
@@ -143,7 +147,7 @@ TEST_F(GpuFused, MixExperts) {
     const RandomExperts shared(set(), shared_inner > 0 ? 1 : 0, hidden, shared_inner);
     const auto router = set().pack(Tensor(DType::kBF16, count, hidden).randomize(7).as_weight());
     const Copy weight = copy(Tensor(DType::kF32, 1, hidden).randomize(2, 0.2f, 1.0f));
-    for (const int rows : {1, 2, 7, 8, 9}) {
+    for (const int rows : {1, 2, 7, 8, 9, 32, 33}) {
       const Tensor before = Tensor(DType::kF32, rows, hidden, 4).randomize(3);
       const Copy scratch = copy(Tensor(DType::kF32, rows, hidden));
       const Copy logits = copy(Tensor(DType::kF32, rows, count));

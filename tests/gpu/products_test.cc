@@ -15,9 +15,10 @@ class GpuProducts : public GpuTest {};
 constexpr double kProductTolerance = 2e-5;
 
 TEST_F(GpuProducts, LinearMatchesOracle) {
-  const int64_t shapes[][3] = {{1, 1, 1},    {1, 64, 16},  {2, 63, 17},     {3, 129, 47},
-                               {7, 32, 100}, {9, 128, 64}, {17, 48, 15},    {1, 4099, 65},
-                               {33, 96, 70}, {64, 66, 35}, {65, 2048, 130}, {270, 72, 300}};
+  const int64_t shapes[][3] = {{1, 1, 1},     {1, 64, 16},    {2, 63, 17},     {3, 129, 47},
+                               {7, 32, 100},  {9, 128, 64},   {17, 48, 15},    {1, 4099, 65},
+                               {33, 96, 70},  {64, 66, 35},   {65, 2048, 130}, {270, 72, 300},
+                               {31, 256, 80}, {3, 40, 32791}, {8, 136, 32768}};
   for (const auto& [rows, n_in, n_out] : shapes)
     for (const DType act : {DType::kF32, DType::kBF16})
       for (const bool accumulate : {false, true}) {

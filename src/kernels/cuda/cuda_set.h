@@ -14,7 +14,7 @@
 #include "kernels/cuda/choice.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/cuda_memory.h"
-#include "kernels/cuda/mixture.h"
+#include "kernels/cuda/moe.h"
 #include "kernels/cuda/pass_words.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/work_clock.h"
@@ -130,7 +130,7 @@ class CudaKernels final : public KernelSet {
     kResults,
     kWideRows,
     kChoice,
-    kArrived,
+    kMeeting,
     kCount
   };
   void* scratch(Scratch purpose, size_t size_bytes);
@@ -160,8 +160,9 @@ class CudaKernels final : public KernelSet {
   cuda::ExpertTables expert_tables(std::span<const ExpertWeights> experts);
   // The rows that a product reads: x, or its norm.
   const MatrixView& normed_rows(const MatrixView& x, const RowNorm& norm);
-  bool mixes_at_once(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
-                     const MixtureScratch& scratch) const;
+  // False: not for these shapes, and nothing was done.
+  bool mix_at_once(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
+                   const MixtureScratch& scratch, const MatrixView& out);
   bool fits_tensor_cores(const LatentCache& cache, int head_count) const;
   std::vector<cuda::AttentionRun> attention_calls(int head_count) const;
   void tensor_core_attention(const MatrixView& q, int head_count, float softmax_scale,

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/cuda_set.h"
+#include "kernels/cuda/sm90/mixture.h"
 
 namespace foresail {
 namespace {
@@ -197,89 +198,49 @@ void CudaKernels::experts(const MatrixView& x, std::span<const ExpertWeights> ex
   check("experts");
 }
 
-bool CudaKernels::mixes_at_once(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
-                                const MixtureScratch& scratch) const {
-  const auto fits = [](const ExpertWeights& expert) {
-    return expert.down->n_in() % cuda::kTileInputs == 0;
-  };
-  const MatrixView& inner = scratch.shared.inner;
-  const bool shared_fits =
-      mixture.shared.gate_up == nullptr ||
-      (fits(mixture.shared) && inner.dtype == DType::kF32 && inner.stride == inner.cols);
-  // With more rows the experts' weights are read faster one launch after the other.
-  return norm.weight != nullptr && cuda::norms_rows(product_of(x)) &&
-         x.rows * mixture.route.top_k <= cuda::kFewPairs &&
-         mixture.route.expert_count <= cuda::kFewExperts &&
-         cuda::gates_rows(product_of(norm.normed)) && fits(mixture.experts[0]) && shared_fits;
+bool CudaKernels::mix_at_once(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
+                              const MixtureScratch& scratch, const MatrixView& out) {
+  if (!has_sm90_) return false;
+  const int64_t pairs = x.rows * mixture.route.top_k;
+  cuda::MixtureArgs args = {.router = product_of(x),
+                            .normed = static_cast<float*>(norm.normed.data),
+                            .route = route_args(scratch.logits, mixture.route),
+                            .inner_dim = mixture.experts[0].down->n_in(),
+                            .out = static_cast<float*>(out.data),
+                            .out_stride = out.stride};
+  if (!norms(norm, args.router)) return false;
+  args.router.weight = CudaMatrix::data_of(*mixture.router);
+  args.router.n_out = mixture.router->n_out();
+  args.router.out = scratch.logits.data;
+  args.router.out_stride = scratch.logits.stride;
+  if (mixture.shared.gate_up != nullptr) {
+    args.shared_gate_up = CudaMatrix::data_of(*mixture.shared.gate_up);
+    args.shared_down = CudaMatrix::data_of(*mixture.shared.down);
+    args.shared_dim = mixture.shared.down->n_in();
+  }
+  const MatrixView& normed = norm.normed;
+  if (!cuda::fits_mixture(args) || normed.stride != normed.cols ||
+      reinterpret_cast<uintptr_t>(normed.data) % 16 != 0)
+    return false;
+  const size_t inner_bytes = align_up(static_cast<size_t>(pairs * args.inner_dim) * sizeof(float));
+  const size_t shared_bytes = static_cast<size_t>(x.rows * args.shared_dim) * sizeof(float);
+  auto* inner =
+      static_cast<std::byte*>(this->scratch(Scratch::kHidden, inner_bytes + shared_bytes));
+  args.inner = reinterpret_cast<float*>(inner);
+  args.shared_inner = reinterpret_cast<float*>(inner + inner_bytes);
+  args.experts = expert_tables(mixture.experts);
+  // Comes zeroed, and every call leaves it as the next one needs it.
+  args.meeting = static_cast<int32_t*>(
+      this->scratch(Scratch::kMeeting, cuda::kMeetingWords * sizeof(int32_t)));
+  cuda::mixture(stream(), args);
+  check("mix_experts");
+  return true;
 }
 
 void CudaKernels::mix_experts(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
                               const MixtureScratch& scratch, const MatrixView& out) {
-  if (!mixes_at_once(x, norm, mixture, scratch))
-    return KernelSet::mix_experts(x, norm, mixture, scratch, out);
-  if (x.rows == 0) return;
-  const int64_t pairs = x.rows * mixture.route.top_k;
-  const int64_t inner_dim = mixture.experts[0].down->n_in();
-  const auto tile_limit = std::min<int64_t>(pairs, mixture.route.expert_count);
-  const size_t list_bytes = align_up(pairs * sizeof(int32_t));
-  auto* lists = static_cast<std::byte*>(
-      this->scratch(Scratch::kPairs, 2 * list_bytes + tile_limit * sizeof(cuda::ExpertTile)));
-  const cuda::ChosenPairs chosen = {
-      .row = reinterpret_cast<int32_t*>(lists),
-      .weight = reinterpret_cast<float*>(lists + list_bytes),
-      .tiles = reinterpret_cast<cuda::ExpertTile*>(lists + 2 * list_bytes),
-      .tile_limit = static_cast<int32_t>(tile_limit),
-      .count = pairs};
-  auto* inner = static_cast<float*>(
-      this->scratch(Scratch::kHidden, static_cast<size_t>(pairs * inner_dim) * sizeof(float)));
-  // Comes zeroed, and every call leaves it so.
-  auto* arrived = static_cast<int32_t*>(this->scratch(Scratch::kArrived, sizeof(int32_t)));
-
-  cuda::ChooseArgs choose = {.router = product_of(x),
-                             .route = route_args(scratch.logits, mixture.route),
-                             .normed = static_cast<float*>(norm.normed.data),
-                             .normed_stride = norm.normed.stride,
-                             .experts = expert_tables(mixture.experts),
-                             .pairs = chosen,
-                             .arrived = arrived};
-  if (!norms(norm, choose.router)) choose.router = product_of(normed_rows(x, norm));
-  choose.shared = choose.router;
-  choose.router.weight = CudaMatrix::data_of(*mixture.router);
-  choose.router.n_out = mixture.router->n_out();
-  choose.router.out = scratch.logits.data;
-  choose.router.out_stride = scratch.logits.stride;
-  cuda::MixArgs mix = {.pairs = chosen,
-                       .inner = inner,
-                       .inner_dim = inner_dim,
-                       .out = static_cast<float*>(out.data),
-                       .out_stride = out.stride,
-                       .n_out = out.cols,
-                       .rows = x.rows};
-  if (mixture.shared.gate_up != nullptr) {
-    const MatrixView& shared = scratch.shared.inner;
-    choose.shared.weight = CudaMatrix::data_of(*mixture.shared.gate_up);
-    choose.shared.n_out = mixture.shared.gate_up->n_out();
-    choose.shared.gated = true;
-    choose.shared.out = shared.data;
-    choose.shared.out_stride = shared.stride;
-    mix.shared_down = CudaMatrix::data_of(*mixture.shared.down);
-    mix.shared = static_cast<const float*>(shared.data);
-    mix.shared_dim = shared.cols;
-  }
-  cuda::choose(stream(), choose);
-  cuda::GemmArgs gate_up = product_of(norm.normed);
-  gate_up.rows = pairs;
-  gate_up.tiles = chosen.tiles;
-  gate_up.tile_limit = chosen.tile_limit;
-  gate_up.tile_rows = cuda::kFewRows;
-  gate_up.n_out = 2 * inner_dim;
-  gate_up.x_rows = chosen.row;
-  gate_up.out = inner;
-  gate_up.out_stride = inner_dim;
-  gate_up.gated = true;
-  multiply(gate_up);
-  cuda::mix(stream(), mix);
-  check("mix_experts");
+  if (x.rows == 0 || mix_at_once(x, norm, mixture, scratch, out)) return;
+  KernelSet::mix_experts(x, norm, mixture, scratch, out);
 }
 
 }  // namespace foresail

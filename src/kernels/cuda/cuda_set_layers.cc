@@ -145,7 +145,7 @@ void CudaKernels::tensor_core_attention(const MatrixView& q, int head_count, flo
     params.softmax_scale = softmax_scale;
     params.output = results + run.row_begin * out_cols * 2;
     params.fixed_cut = deterministic_;
-    params.launch = cuda::MlaLaunch::kPlain;  // everything runs on one stream
+    params.launch = cuda::MlaLaunch::kOverlapped;  // everything runs on one stream
     params.workspace_bytes = cuda::mla_decode_workspace_bytes(params);
     // A new buffer is zero; one call leaves it as the next one needs it.
     params.workspace = scratch(Scratch::kTensorCore, params.workspace_bytes);

@@ -9,33 +9,40 @@
 namespace foresail::cuda {
 namespace {
 
-// Outputs that a block of 16 results takes: twice as many where results are gated.
-__host__ __device__ int64_t result_tiles(const GemmArgs& args, int64_t n_out) {
-  return tile_count(args.gated ? n_out / 2 : n_out);
+// Blocks that all results of a row take.
+template <Tiles kTiles>
+__host__ __device__ int64_t result_blocks(int64_t n_out) {
+  const int64_t tiles = tile_count(kTiles == Tiles::kGated ? n_out / 2 : n_out);
+  return kTiles == Tiles::kTwo ? (tiles + 1) / 2 : tiles;
 }
 
-// kRowTiles * 8 rows. Block x: first those of args.beside, 16 results each; then for every list of
+// kRowTiles * 8 rows. Block x: for every eight rows those of args.beside; then for every list of
 // rows, or expert tile, those of the other matrices; z: group.
-template <int kRowTiles, bool kBF16, bool kVector, bool kNormed, bool kGated>
+template <int kRowTiles, bool kBF16, bool kVector, bool kNormed, Tiles kTiles>
 __global__ void __launch_bounds__(kProductThreads, 2)
     stream_kernel(const __grid_constant__ GemmArgs args) {
   extern __shared__ float4 normed[];
   let_next_start();
-  const auto beside_tiles =
-      args.beside.weight != nullptr ? static_cast<int>(result_tiles(args, args.beside.n_out)) : 0;
+  constexpr int kRows = 8 * kRowTiles;
+  constexpr int kWidth = kTiles == Tiles::kTwo ? 2 : 1;
   int block = static_cast<int>(blockIdx.x);
+  int beside_blocks = 0;
   Part part;
-  if (block < beside_tiles) {
-    part = beside_part(args, block);
-  } else {
+  if (args.beside.weight != nullptr) {
+    const auto blocks = static_cast<int>(result_blocks<kTiles>(args.beside.n_out));
+    beside_blocks = blocks * ((static_cast<int>(args.beside.rows) + kRows - 1) / kRows);
+    if (block < beside_blocks)
+      part = beside_part(args, block % blocks * kWidth, block / blocks, kRows);
+  }
+  if (block >= beside_blocks) {
     if (args.tiles != nullptr) wait_for_previous();  // which weights is a result
-    block -= beside_tiles;
-    const auto tiles = static_cast<int>(result_tiles(args, args.n_out));
-    if (!find_part(args, block % tiles, block / tiles, static_cast<int>(blockIdx.z), 8 * kRowTiles,
-                   part))
+    block -= beside_blocks;
+    const auto blocks = static_cast<int>(result_blocks<kTiles>(args.n_out));
+    if (!find_part(args, block % blocks * kWidth, block / blocks, static_cast<int>(blockIdx.z),
+                   kRows, part))
       return;
   }
-  stream_product<kRowTiles, kBF16, kVector, kNormed, kGated>(args, part,
+  stream_product<kRowTiles, kBF16, kVector, kNormed, kTiles>(args, part,
                                                              reinterpret_cast<float*>(normed));
 }
 
@@ -171,16 +178,18 @@ void launch_pack(cudaStream_t stream, const PackArgs& args, void* packed) {
                                                  static_cast<__nv_bfloat16*>(packed));
 }
 
-template <int kRowTiles, bool kBF16, bool kVector, bool kNormed = false, bool kGated = false>
+template <int kRowTiles, bool kBF16, bool kVector, bool kNormed = false, Tiles kTiles = Tiles::kOne>
 void launch_stream(cudaStream_t stream, const GemmArgs& args) {
   constexpr int kRows = 8 * kRowTiles;
-  const int64_t parts = args.tiles != nullptr ? args.tile_limit : (args.rows + kRows - 1) / kRows;
-  int64_t blocks = result_tiles(args, args.n_out) * parts;
-  if (args.beside.weight != nullptr) blocks += result_tiles(args, args.beside.n_out);
+  const auto parts = [](int64_t rows) { return (rows + kRows - 1) / kRows; };
+  int64_t blocks = result_blocks<kTiles>(args.n_out) *
+                   (args.tiles != nullptr ? args.tile_limit : parts(args.rows));
+  if (args.beside.weight != nullptr)
+    blocks += result_blocks<kTiles>(args.beside.n_out) * parts(args.beside.rows);
   const dim3 grid(static_cast<unsigned>(blocks), 1, static_cast<unsigned>(args.groups));
   const int64_t bytes = kNormed ? normed_bytes(args.rows, args.n_in) : 0;
   launch_early(stream, grid, kProductThreads, static_cast<size_t>(bytes),
-               stream_kernel<kRowTiles, kBF16, kVector, kNormed, kGated>, args);
+               stream_kernel<kRowTiles, kBF16, kVector, kNormed, kTiles>, args);
 }
 
 template <bool kBF16, bool kVector, bool kGated>
@@ -192,26 +201,52 @@ void launch_tiles(cudaStream_t stream, const GemmArgs& args) {
   tile_kernel<kBF16, kVector, kGated><<<grid, kProductThreads, 0, stream>>>(args);
 }
 
+// Whether there are so many blocks that each had better do more.
+bool is_long(const GemmArgs& args) {
+  constexpr int64_t kManyBlocks = 2048;
+  const int64_t parts = args.tiles != nullptr ? args.tile_limit : args.groups;
+  return tile_count(args.n_out) * parts >= kManyBlocks;
+}
+
 int64_t rows_at_once(const GemmArgs& args) {
   return args.tiles != nullptr ? args.tile_rows : args.rows;
+}
+
+// Groups of eight rows that a block takes. With fewer it has more weights on their way, and what
+// other blocks of the same weights read comes from L2: better for a matrix with few outputs, and
+// worse where there are blocks enough.
+int row_tiles(const GemmArgs& args) {
+  constexpr int64_t kFewBlocks = 128;
+  const int64_t rows = rows_at_once(args);
+  if (rows <= 8) return 1;
+  if (rows <= 16) return 2;
+  const int64_t blocks = tile_count(args.n_out) + tile_count(args.beside.n_out);
+  return args.tiles == nullptr && args.groups == 1 && blocks <= kFewBlocks ? 1 : 4;
 }
 
 template <bool kBF16, bool kVector>
 void launch(cudaStream_t stream, const GemmArgs& args) {
   const int64_t rows = rows_at_once(args);
   // Rows that are no multiple of four elements are rare and small: one instance serves them.
-  if (rows <= 8 && kVector) return launch_stream<1, kBF16, kVector>(stream, args);
-  if (rows <= 16) return launch_stream<2, kBF16, kVector>(stream, args);
-  if (rows <= 32 && kVector) return launch_stream<4, kBF16, kVector>(stream, args);
+  if (!kVector && rows <= 16) return launch_stream<2, kBF16, kVector>(stream, args);
+  if (kVector && rows <= 32) {
+    const int tiles = row_tiles(args);
+    if (tiles == 1 && is_long(args))
+      return launch_stream<1, kBF16, kVector, false, Tiles::kTwo>(stream, args);
+    if (tiles == 1) return launch_stream<1, kBF16, kVector>(stream, args);
+    if (tiles == 2) return launch_stream<2, kBF16, kVector>(stream, args);
+    return launch_stream<4, kBF16, kVector>(stream, args);
+  }
   launch_tiles<kBF16, kVector, false>(stream, args);
 }
 
 void launch_gated(cudaStream_t stream, const GemmArgs& args) {
+  constexpr Tiles kTiles = Tiles::kGated;
+  if (args.norm_weight != nullptr) return launch_stream<1, false, true, true, kTiles>(stream, args);
   const int64_t rows = rows_at_once(args);
-  if (args.norm_weight != nullptr) return launch_stream<1, false, true, true, true>(stream, args);
-  if (rows <= 8) return launch_stream<1, false, true, false, true>(stream, args);
-  if (rows <= 16) return launch_stream<2, false, true, false, true>(stream, args);
-  if (rows <= 32) return launch_stream<4, false, true, false, true>(stream, args);
+  if (rows <= 8) return launch_stream<1, false, true, false, kTiles>(stream, args);
+  if (rows <= 16) return launch_stream<2, false, true, false, kTiles>(stream, args);
+  if (rows <= 32) return launch_stream<4, false, true, false, kTiles>(stream, args);
   launch_tiles<false, true, true>(stream, args);
 }
 

@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/moe.h"
 #include "kernels/cuda/route.cuh"
 
@@ -10,6 +11,8 @@ namespace {
 // One warp a row.
 __global__ void __launch_bounds__(kWarp) route_kernel(RouteArgs args) {
   __shared__ RouteSpace<kMostExperts> space;
+  let_next_start();
+  wait_for_previous();
   route_row(args, args.logits + blockIdx.x * args.stride, space);
   for (int i = threadIdx.x; i < args.top_k; i += kWarp) {
     args.ids[blockIdx.x * args.top_k + i] = space.best[i];
@@ -46,8 +49,10 @@ __global__ void __launch_bounds__(kOrderThreads)
   __shared__ int fill[kMostExperts];
   __shared__ int2 warps[kWarp];
   __shared__ int tile_count;
+  let_next_start();
   const int e = threadIdx.x;
   fill[e] = 0;
+  wait_for_previous();
   __syncthreads();
   for (int i = threadIdx.x; i < pairs; i += kOrderThreads) atomicAdd(&fill[ids[i]], 1);
   __syncthreads();
@@ -78,6 +83,7 @@ __global__ void combine_kernel(const float* results, const int32_t* pair_place, 
                                const float* weights, int top_k, float* out, int64_t stride,
                                int cols) {
   let_next_start();
+  wait_for_previous();
   __shared__ int order[kMostChoices];
   const int64_t first = int64_t{blockIdx.x} * top_k;
   if (threadIdx.x < top_k) {
@@ -103,13 +109,13 @@ __global__ void combine_kernel(const float* results, const int32_t* pair_place, 
 
 void route(cudaStream_t stream, const RouteArgs& args) {
   if (args.rows == 0) return;
-  route_kernel<<<static_cast<unsigned>(args.rows), kWarp, 0, stream>>>(args);
+  launch_early(stream, dim3(static_cast<unsigned>(args.rows)), kWarp, 0, route_kernel, args);
 }
 
 void order_pairs(cudaStream_t stream, const int32_t* ids, int64_t pairs, int top_k, int tile_rows,
                  const ExpertTables& experts, const PairLists& lists) {
-  order_kernel<<<1, kOrderThreads, 0, stream>>>(ids, static_cast<int>(pairs), top_k, tile_rows,
-                                                experts, lists);
+  launch_early(stream, dim3(1), kOrderThreads, 0, order_kernel, ids, static_cast<int>(pairs), top_k,
+               tile_rows, experts, lists);
 }
 
 void combine(cudaStream_t stream, const float* results, const int32_t* pair_place,
@@ -117,9 +123,8 @@ void combine(cudaStream_t stream, const float* results, const int32_t* pair_plac
   if (out.rows == 0) return;
   const dim3 grid(static_cast<unsigned>(out.rows),
                   static_cast<unsigned>((out.cols + kCombineThreads - 1) / kCombineThreads));
-  combine_kernel<<<grid, kCombineThreads, 0, stream>>>(results, pair_place, ids, weights, top_k,
-                                                       static_cast<float*>(out.data), out.stride,
-                                                       static_cast<int>(out.cols));
+  launch_early(stream, grid, kCombineThreads, 0, combine_kernel, results, pair_place, ids, weights,
+               top_k, static_cast<float*>(out.data), out.stride, static_cast<int>(out.cols));
 }
 
 }  // namespace foresail::cuda

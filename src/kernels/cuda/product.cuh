@@ -136,14 +136,16 @@ __device__ __forceinline__ bool find_part(const GemmArgs& args, int tile, int y,
   return true;
 }
 
-// Of args.beside, whose rows all fit into one block.
-__device__ __forceinline__ Part beside_part(const GemmArgs& args, int tile) {
+// Of args.beside: the rows that y says.
+__device__ __forceinline__ Part beside_part(const GemmArgs& args, int tile, int y,
+                                            int rows_per_block) {
   const BesideArgs& beside = args.beside;
   Part part{};
   part.weight = static_cast<const uint4*>(beside.weight);
   part.tile = tile;
   part.n_out = args.gated ? beside.n_out / 2 : beside.n_out;
-  part.row_count = static_cast<int>(beside.rows);
+  part.row_begin = y * rows_per_block;
+  part.row_count = min(rows_per_block, static_cast<int>(beside.rows) - part.row_begin);
   part.bias = beside.bias;
   part.out = beside.out;
   part.out_stride = beside.out_stride;
@@ -237,16 +239,26 @@ __device__ __forceinline__ void norm_rows(const GemmArgs& args, const Part& part
   __syncthreads();
 }
 
-// 16 results x 8 * kRowTiles rows: each warp sums one segment of the inputs. Waits for the kernel
-// before this one once the first weights are on their way. `shared`, for kNormed: normed_bytes().
-template <int kRowTiles, bool kBF16, bool kVector, bool kNormed, bool kGated>
+// The tiles of outputs that a block multiplies by.
+enum class Tiles : int {
+  kOne,
+  kTwo,    // neighbours: a block that reads more is slowed down less by its begin and end
+  kGated,  // of gate, and the same of up
+};
+
+// 16 results, or 32 of kTwo, x 8 * kRowTiles rows: each warp sums one segment of the inputs. Waits
+// for the kernel before this one once the first weights are on their way. `shared`, for kNormed:
+// normed_bytes().
+template <int kRowTiles, bool kBF16, bool kVector, bool kNormed, Tiles kTiles>
 __device__ __forceinline__ void stream_product(const GemmArgs& args, const Part& part,
                                                float* shared) {
   constexpr int kRows = 8 * kRowTiles;
-  constexpr int kHalves = kGated ? 2 : 1;                 // gate and up
+  constexpr bool kGated = kTiles == Tiles::kGated;
+  constexpr int kHalves = kTiles == Tiles::kOne ? 1 : 2;
+  constexpr int kOutputs = kTiles == Tiles::kTwo ? 2 * kTileOutputs : kTileOutputs;
   constexpr int kAhead = 16 / kRowTiles / kHalves;        // weight tiles in flight, of each half
   constexpr int kTogether = kAhead > 1 ? kAhead / 2 : 1;  // tiles whose rows are loaded together
-  constexpr int kResults = (kRows * kTileOutputs + kProductThreads - 1) / kProductThreads;
+  constexpr int kResults = (kRows * kOutputs + kProductThreads - 1) / kProductThreads;
   __shared__ float partial[kHalves][kSegments][kRows][kTileOutputs];
   const int warp = threadIdx.x / kWarp;
   const int lane = threadIdx.x % kWarp;
@@ -257,9 +269,11 @@ __device__ __forceinline__ void stream_product(const GemmArgs& args, const Part&
   const int k_end = segment_begin(warp + 1, k_tiles);
   const uint4* weight[kHalves];
 #pragma unroll
-  for (int h = 0; h < kHalves; ++h)
-    weight[h] = part.weight + lane +
-                (part.tile + h * (part.n_out / kTileOutputs)) * int64_t{k_tiles} * kWarp;
+  for (int h = 0; h < kHalves; ++h) {
+    int64_t tile = part.tile + h * (kGated ? part.n_out / kTileOutputs : 1);
+    if (!kGated && tile * kTileOutputs >= part.n_out) tile = part.tile;  // a result thrown away
+    weight[h] = part.weight + lane + tile * k_tiles * kWarp;
+  }
 
   uint4 a[kHalves][kAhead];
   const auto load_weights = [&](int first, int begin) {
@@ -281,9 +295,9 @@ __device__ __forceinline__ void stream_product(const GemmArgs& args, const Part&
 #pragma unroll
   for (int i = 0; i < kResults; ++i) {
     const int index = static_cast<int>(threadIdx.x) + i * kProductThreads;
-    const int64_t output = int64_t{part.tile} * kTileOutputs + index % kTileOutputs;
-    const bool mine = index < part.row_count * kTileOutputs && output < part.n_out;
-    before[i] = mine ? target.before(target.place(index / kTileOutputs, output)) : 0.0f;
+    const int64_t output = int64_t{part.tile} * kTileOutputs + index % kOutputs;
+    const bool mine = index < part.row_count * kOutputs && output < part.n_out;
+    before[i] = mine ? target.before(target.place(index / kOutputs, output)) : 0.0f;
   }
   if constexpr (kNormed) norm_rows(args, part, shared);
   const void* rows[kRowTiles];
@@ -330,19 +344,21 @@ __device__ __forceinline__ void stream_product(const GemmArgs& args, const Part&
 #pragma unroll
   for (int i = 0; i < kResults; ++i) {
     const int index = static_cast<int>(threadIdx.x) + i * kProductThreads;
-    const int row = index / kTileOutputs;
-    const int64_t output = int64_t{part.tile} * kTileOutputs + index % kTileOutputs;
+    const int row = index / kOutputs;
+    const int64_t output = int64_t{part.tile} * kTileOutputs + index % kOutputs;
     if (row >= part.row_count || output >= part.n_out) continue;
-    float sum[kHalves] = {};
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h)
+    const auto sum_of = [&](int h) {
+      float sum = 0.0f;
 #pragma unroll
       for (int segment = 0; segment < kSegments; ++segment)
-        sum[h] += partial[h][segment][row][index % kTileOutputs];
+        sum += partial[h][segment][row][index % kTileOutputs];
+      return sum;
+    };
     if constexpr (kGated)
-      target.store(target.place(row, output), silu_times(sum[0], sum[1]));
+      target.store(target.place(row, output), silu_times(sum_of(0), sum_of(1)));
     else
-      target.finish(target.place(row, output), output, sum[0], before[i]);
+      target.finish(target.place(row, output), output, sum_of(index % kOutputs / kTileOutputs),
+                    before[i]);
   }
 }
 

@@ -13,24 +13,27 @@ __device__ __forceinline__ bool better(float a, int a_index, float b, int b_inde
   return a > b || (a == b && a_index < b_index);
 }
 
+// Ordered like the values, and above zero; both zeros give one key.
+__device__ __forceinline__ unsigned sorted_key(float value) {
+  const unsigned word = __float_as_uint(value + 0.0f);
+  return word >> 31 != 0 ? ~word : word | 0x80000000u;
+}
+
 // The best of values[0, count) not yet taken, by a whole warp; it becomes taken.
 __device__ __forceinline__ int take_best(const float* values, bool* taken, int count) {
   const int lane = threadIdx.x % kWarp;
   float best = 0.0f;
   int index = -1;
+#pragma unroll 1
   for (int i = lane; i < count; i += kWarp)
     if (!taken[i] && better(values[i], i, best, index)) {
       best = values[i];
       index = i;
     }
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    const float other = __shfl_xor_sync(0xFFFFFFFFu, best, offset);
-    const int other_index = __shfl_xor_sync(0xFFFFFFFFu, index, offset);
-    if (better(other, other_index, best, index)) {
-      best = other;
-      index = other_index;
-    }
-  }
+  const unsigned key = index < 0 ? 0 : sorted_key(best);
+  const unsigned most = __reduce_max_sync(0xFFFFFFFFu, key);
+  index = static_cast<int>(
+      __reduce_min_sync(0xFFFFFFFFu, key == most ? static_cast<unsigned>(index) : 0xFFFFFFFFu));
   if (lane == 0) taken[index] = true;
   __syncwarp();
   return index;
@@ -54,6 +57,7 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, const float* lo
                                           RouteSpace<kExperts>& space) {
   const int lane = threadIdx.x % kWarp;
   float largest = -INFINITY;
+#pragma unroll 1
   for (int e = lane; e < args.experts; e += kWarp) {
     space.choice[e] = __ldcg(logits + e);
     largest = fmaxf(largest, space.choice[e]);
@@ -61,12 +65,14 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, const float* lo
   for (int offset = kWarp / 2; offset > 0; offset /= 2)
     largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, offset));
   float sum = 0.0f;
+#pragma unroll 1
   for (int e = lane; e < args.experts; e += kWarp) {
     const float logit = space.choice[e];
     space.score[e] = args.sigmoid ? 1.0f / (1.0f + expf(-logit)) : expf(logit - largest);
     sum += space.score[e];
   }
   sum = warp_sum(sum);
+#pragma unroll 1
   for (int e = lane; e < args.experts; e += kWarp) {
     if (!args.sigmoid) space.score[e] /= sum;
     const float value = space.score[e] + (args.bias != nullptr ? args.bias[e] : 0.0f);
@@ -76,9 +82,11 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, const float* lo
   __syncwarp();
   if (args.group_rule != GroupRule::kNone) {
     const int size = args.experts / args.groups;
+#pragma unroll 1
     for (int group = lane; group < args.groups; group += kWarp) {
       float first = -INFINITY;
       float second = -INFINITY;
+#pragma unroll 1
       for (int i = 0; i < size; ++i) {
         const float value = space.choice[group * size + i];
         if (value > first) {
@@ -93,13 +101,16 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, const float* lo
       space.group_taken[group] = false;
     }
     __syncwarp();
+#pragma unroll 1
     for (int i = 0; i < args.top_groups; ++i)
       take_best(space.group_score, space.group_taken, args.groups);
+#pragma unroll 1
     for (int e = lane; e < args.groups * size; e += kWarp)
       if (!space.group_taken[e / size]) space.choice[e] = -INFINITY;
     __syncwarp();
   }
   float chosen_sum = 0.0f;
+#pragma unroll 1
   for (int i = 0; i < args.top_k; ++i) {
     const int index = take_best(space.choice, space.taken, args.experts);
     chosen_sum += space.score[index];
