@@ -36,7 +36,7 @@ Json describe(const InspectFlags& flags) {
   const MemoryPlan plan = plan_memory(config, flags.options, false);
   int64_t moe_layers = 0;
   for (const bool is_moe : config.layer_is_moe) moe_layers += is_moe ? 1 : 0;
-  const uint64_t fixed = plan.weight_bytes + plan.workspace_bytes;
+  const uint64_t fixed = plan.fixed_bytes();
   const uint64_t room = plan.available_bytes > fixed ? plan.available_bytes - fixed : 0;
   return {{"architecture", config.architecture},
           {"family", config.family},
@@ -66,6 +66,7 @@ Json describe(const InspectFlags& flags) {
             {"kv_bytes", plan.kv_bytes},
             {"context_length", plan.context_length},
             {"workspace_bytes", plan.workspace_bytes},
+            {"graph_bytes", plan.graph_bytes},
             {"total_bytes", plan.total_bytes()},
             {"available_bytes", plan.available_bytes},
             {"fits", plan.total_bytes() <= plan.available_bytes},
@@ -93,11 +94,12 @@ void print_table(const Json& d) {
              number("max_positions"));
   const Json& memory = d["memory"];
   fmt::print(
-      "{:<13} needs {} = weights {} + KV {} ({} tokens) + workspace {}; has {}: {} (at most "
+      "{:<13} needs {} = weights {} + KV {} ({} tokens) + workspace {}{}; has {}: {} (at most "
       "{} tokens of KV)\n",
       memory["device"].get<std::string>(), format_bytes(memory["total_bytes"]),
       format_bytes(memory["weights_bytes"]), format_bytes(memory["kv_bytes"]),
       json_text(memory["context_length"]), format_bytes(memory["workspace_bytes"]),
+      memory["graph_bytes"] == 0 ? "" : " + graphs " + format_bytes(memory["graph_bytes"]),
       format_bytes(memory["available_bytes"]), memory["fits"].get<bool>() ? "fits" : "does not fit",
       json_text(memory["most_kv_tokens"]));
 }

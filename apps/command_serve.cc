@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <signal.h>
+#include <spdlog/spdlog.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -84,6 +85,7 @@ void resolve(ServeFlags& flags) {
   resolve_speculation(flags.engine.model);
   ServeOptions& serve = flags.serve;
   serve.engine = flags.engine.engine;
+  serve.engine.record_steps = true;
   static_cast<ModelOptions&>(serve.engine) = flags.engine.model.options;
   if (!flags.api_key_file.empty())
     for (std::string& key : read_key_file(flags.api_key_file))
@@ -116,6 +118,7 @@ void print_limits(const ServeOptions& serve) {
 void serve(ServeFlags& flags) {
   resolve(flags);
   const bool quiet = flags.engine.model.quiet;
+  if (quiet) spdlog::set_level(spdlog::level::warn);
   StopSignals& signals = *new StopSignals();  // its thread runs to the end of the process
   Server server(flags.serve);
   if (!quiet) {

@@ -1,4 +1,6 @@
 #include <fmt/core.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
 
 #include <cstdio>
 #include <new>
@@ -56,6 +58,8 @@ int run(int argc, char** argv) {
   add_env_command(app);
   add_version_command(app);
   app.footer(kExamples);  // last, or every command would inherit it
+  // Output is what stdout is for.
+  spdlog::set_default_logger(spdlog::stderr_color_mt("foresail"));
   try {
     line.run(argc, argv);
     // A full disk must not look like success.

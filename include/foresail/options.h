@@ -72,6 +72,8 @@ struct EngineOptions : ModelOptions {
   // does not wait for the host. Output is the same; what runs past the end of a request is
   // discarded.
   bool launch_ahead = true;
+  // cuda: the decode steps that serving meets most are recorded at start-up, not when they are met.
+  bool record_steps = false;
   // Tests. A seed shuffles every scheduling choice that must not matter.
   uint64_t seed_schedule = 0;
   int retract_every = 0;  // steps between forced retractions; 0: none

@@ -103,6 +103,7 @@ struct EngineStats {
   int64_t device_passes = 0;
   int64_t device_replays = 0;  // graphs launched: a pass, or all of an iteration
   double device_wait_s = 0.0;  // that the host spent waiting for it
+  int64_t recorded_steps = 0;  // decode steps recorded at start-up
   // Steps launched before the results of the ones before were known, and why the host waited for
   // these first; zeros on the CPU.
   int64_t launched_ahead = 0;

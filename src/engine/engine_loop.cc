@@ -1,13 +1,21 @@
 #include "engine/engine_loop.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/device.h"
 #include "engine/measure_step_costs.h"
+#include "engine/record_steps.h"
 #include "engine/validate_request.h"
+#include "kernels/cuda/cuda_kernels.h"
 
 namespace foresail {
 namespace {
+
+// Of the recordings that a device keeps (kMostRecordedPasses) some are left for what comes.
+constexpr int32_t kMostStartUpPasses = kMostRecordedPasses / 8 * 5;
 
 SchedulerConfig scheduler_config(LoadedModel& model, const EngineOptions& options) {
   const bool pairs = model.drafter() != nullptr && model.drafter()->has_pair_entries();
@@ -48,6 +56,26 @@ EngineLoop::EngineLoop(LoadedModel& model, const Tokenizer* tokenizer, const Eng
   const int32_t max_depth = scheduler_.capacity().max_draft_len();
   if (max_depth > 0 && options.speculative.adaptive)
     adaptive_depth_.emplace(measure_step_costs(model, options.max_running_requests, max_depth));
+  if (options.record_steps && launches_ahead_ && !options.disable_cuda_graph) record_steps(options);
+}
+
+void EngineLoop::record_steps(const EngineOptions& options) {
+  const Clock::time_point start = Clock::now();
+  const uint64_t free_before = device_memory_bytes(model_.options().device);
+  const std::vector<StepShape> shapes =
+      common_step_shapes(options.max_running_requests, scheduler_.capacity().max_draft_len(),
+                         options.speculative.adaptive, model_.context_length(), kMostStartUpPasses);
+  size_t shown = 0;
+  totals_.recorded_steps =
+      static_cast<int64_t>(record_decode_steps(model_, shapes, [&](size_t done, size_t total) {
+        if (4 * done / total == 4 * shown / total) return;
+        shown = done;
+        spdlog::info("recording decode steps: {} of {}", done, total);
+      }));
+  const uint64_t free_after = device_memory_bytes(model_.options().device);
+  spdlog::info("recorded {} decode steps in {:.2f} s, {} of device memory", totals_.recorded_steps,
+               seconds(Clock::now() - start),
+               format_bytes(free_before > free_after ? free_before - free_after : 0));
 }
 
 int32_t EngineLoop::choose_draft_len() {

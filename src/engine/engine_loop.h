@@ -69,6 +69,7 @@ class EngineLoop {
     Clock::time_point launched = {};
   };
 
+  void record_steps(const EngineOptions& options);
   int32_t choose_draft_len();
   void observe_time(const StepPlan& plan, double run_s);
   bool may_launch(const StepPlan& plan);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "checkpoint/tensor_list.h"
 #include "engine/device.h"
+#include "kernels/cuda/cuda_kernels.h"
 #include "tensor/dtype.h"
 
 namespace foresail {
@@ -17,6 +18,9 @@ namespace {
 constexpr uint64_t kWorkspaceBytes = 256ull << 20;
 // A GPU holds more rows of experts at once, and the partial results of attention.
 constexpr uint64_t kCudaWorkspaceBytes = 1ull << 30;
+// Of a recorded pass, per layer: about 7 KiB for each of up to 16 kernels; measured, not derived. A
+// draft loop is joined to its verify pass once more, but its passes have few layers.
+constexpr uint64_t kGraphLayerBytes = 112ull << 10;
 constexpr int64_t kDefaultContext = 8192;
 constexpr int kDefaultContexts = 8;
 
@@ -57,6 +61,9 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
   const std::string device = resolve_device(options.device);
   plan.workspace_bytes = device == "cuda" ? kCudaWorkspaceBytes : kWorkspaceBytes;
   plan.available_bytes = device_memory_bytes(device);
+  if (device == "cuda" && !options.disable_cuda_graph)
+    plan.graph_bytes = kMostRecordedPasses *
+                       saturating_mul(static_cast<uint64_t>(config.layer_count), kGraphLayerBytes);
   const auto add_weights = [&](uint64_t elements) {
     plan.weight_bytes =
         saturating_add(plan.weight_bytes, saturating_mul(elements, element_bytes(options.dtype)));
@@ -82,8 +89,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
     plan.cached_tokens = options.max_total_tokens;
   } else if (options.mem_fraction_static > 0.0) {
     const double share = options.mem_fraction_static * static_cast<double>(plan.available_bytes);
-    const double left =
-        share - static_cast<double>(plan.weight_bytes) - static_cast<double>(plan.workspace_bytes);
+    const double left = share - static_cast<double>(plan.fixed_bytes());
     const auto fitting =
         static_cast<int64_t>(std::max(0.0, left / static_cast<double>(plan.kv_bytes_per_token)));
     if (fitting < plan.context_length)
@@ -104,7 +110,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
 
 void require_fits(const MemoryPlan& plan) {
   if (plan.available_bytes == 0 || plan.total_bytes() <= plan.available_bytes) return;
-  const uint64_t fixed = saturating_add(plan.weight_bytes, plan.workspace_bytes);
+  const uint64_t fixed = plan.fixed_bytes();
   const uint64_t unit_bytes = plan.kv_bytes_per_token * static_cast<uint64_t>(plan.tokens_per_flag);
   std::string advice = "choose a smaller model or --dtype bf16";
   if (fixed < plan.available_bytes && unit_bytes < plan.available_bytes - fixed)
@@ -112,10 +118,12 @@ void require_fits(const MemoryPlan& plan) {
         fmt::format("{} {} would fit", plan.size_flag, (plan.available_bytes - fixed) / unit_bytes);
   throw_error(ErrorCode::kDevice,
               "not enough memory: need {} = weights {} + KV {} ({} tokens x {} bytes) + workspace "
-              "{}, have {}: {}",
+              "{}{}, have {}: {}",
               format_bytes(plan.total_bytes()), format_bytes(plan.weight_bytes),
               format_bytes(plan.kv_bytes), plan.cached_tokens, plan.kv_bytes_per_token,
-              format_bytes(plan.workspace_bytes), format_bytes(plan.available_bytes), advice);
+              format_bytes(plan.workspace_bytes),
+              plan.graph_bytes == 0 ? "" : " + graphs " + format_bytes(plan.graph_bytes),
+              format_bytes(plan.available_bytes), advice);
 }
 
 }  // namespace foresail

@@ -15,6 +15,7 @@ struct MemoryPlan {
   uint64_t weight_bytes = 0;  // packed, embeddings included
   uint64_t kv_bytes = 0;      // for cached_tokens
   uint64_t workspace_bytes = 0;
+  uint64_t graph_bytes = 0;      // a GPU's recorded passes, at most
   uint64_t available_bytes = 0;  // of the device that options name
   int64_t context_length = 0;    // tokens of one request
   int64_t cached_tokens = 0;     // of all requests together
@@ -22,9 +23,10 @@ struct MemoryPlan {
   // What to lower where the cache does not fit, and how many tokens of cache one of it costs.
   std::string_view size_flag = "--context-length";
   int64_t tokens_per_flag = 1;
-  uint64_t total_bytes() const {
-    return saturating_add(saturating_add(weight_bytes, kv_bytes), workspace_bytes);
+  uint64_t fixed_bytes() const {
+    return saturating_add(saturating_add(weight_bytes, workspace_bytes), graph_bytes);
   }
+  uint64_t total_bytes() const { return saturating_add(fixed_bytes(), kv_bytes); }
 };
 
 MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, bool with_mtp);

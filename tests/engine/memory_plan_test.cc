@@ -41,6 +41,27 @@ TEST(MemoryPlan, BothNamesOfADtypeCountTheSame) {
   EXPECT_EQ(expected.kv_bytes_per_token, 4u * 4 * (512 + 64));
 }
 
+// Recorded passes take memory of a GPU; they are in the plan before there is one.
+TEST(MemoryPlan, GraphsAreCounted) {
+  ModelOptions options = tales_options();
+  EXPECT_EQ(plan_for(options).graph_bytes, 0u);
+  options.device = "cuda";
+  options.dtype = "bf16";
+  MemoryPlan plan = plan_for(options);
+  EXPECT_GT(plan.graph_bytes, 1u << 20);
+  EXPECT_EQ(plan.total_bytes(),
+            plan.weight_bytes + plan.kv_bytes + plan.workspace_bytes + plan.graph_bytes);
+  plan.available_bytes = plan.total_bytes() - 1;
+  try {
+    require_fits(plan);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(" + graphs "), std::string::npos) << error.what();
+  }
+  options.disable_cuda_graph = true;
+  EXPECT_EQ(plan_for(options).graph_bytes, 0u);
+}
+
 TEST(MemoryPlan, AnAbsurdCacheIsNotSmall) {
   ModelOptions options = tales_options();
   options.max_total_tokens = INT64_MAX;

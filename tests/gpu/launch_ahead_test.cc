@@ -104,8 +104,11 @@ TEST(GpuLaunchAhead, AStepIsOneGraphAndAtMostOneWait) {
     EXPECT_LE(run.device.waits, run.steps + 12);
     EXPECT_LE(run.device.replays, run.steps + 24);
     EXPECT_GT(run.device.layers, 0);
-    EXPECT_LE(run.device.layer_launches, kMostLaunchesPerLayer * run.device.layers);
-    EXPECT_GT(run.device.stretches, run.steps / 2);
+    // Of two rows: with more the kernels are others.
+    if (algorithm == SpeculativeAlgorithm::kNone) {
+      EXPECT_LE(run.device.layer_launches, kMostLaunchesPerLayer * run.device.layers);
+    }
+    EXPECT_GE(run.device.stretches, run.steps - 1);
     EXPECT_GT(run.device.busy_ns, 0);
     EXPECT_LT(run.device.busy_ns + run.device.idle_ns, 1.1e9 * run.wall_s);
   }

@@ -30,6 +30,9 @@ std::optional<CudaDevice> find_cuda_device(std::string* why = nullptr);
 // probe that figures are put beside. Throws Error{kDevice} when there is no device.
 double probe_cuda_copy();
 
+// Passes that a set keeps recorded, and so many joined ones; one more and it begins anew.
+constexpr int kMostRecordedPasses = 256;
+
 struct CudaOptions {
   // Batch-invariant throughout: attention takes the general kernel, which is slower.
   bool deterministic = false;

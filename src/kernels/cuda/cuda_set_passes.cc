@@ -13,7 +13,7 @@ namespace {
 
 // Beyond so many rows a pass is limited by its arithmetic, not by the launches of its kernels.
 constexpr int64_t kMostRecordedRows = 256;
-constexpr size_t kMostRecordings = 256;
+constexpr size_t kMostRecordings = kMostRecordedPasses;
 
 // Everything that decides the operations of a pass and what is fixed in a recording of them.
 std::string key_of(const PassInputs& inputs, const cuda::PassWords& pass) {
@@ -179,7 +179,7 @@ void CudaKernels::end_layers() {
 }
 
 DeviceCounts CudaKernels::counts() {
-  clock_.read(memory_.counts());
+  clock_.move_to(memory_.counts());
   return memory_.counts();
 }
 

@@ -26,13 +26,14 @@ class WorkClock {
   void begin_stretch();
   void end_stretch();
   // Adds to `counts` the stretches that have ended since the last call.
-  void read(DeviceCounts& counts);
+  void move_to(DeviceCounts& counts);
 
  private:
   struct Stretch {
     cudaEvent_t begin = nullptr, end = nullptr;
   };
   Stretch& at(uint64_t number) { return stretches_[number % stretches_.size()]; }
+  void read_ended();
 
   cudaStream_t stream_;
   bool running_ = false;
@@ -41,6 +42,7 @@ class WorkClock {
   std::array<Stretch, 256> stretches_;
   uint64_t first_ = 0, read_ = 0, begun_ = 0;
   bool open_ = false;
+  int64_t stretch_count_ = 0, busy_ns_ = 0, idle_ns_ = 0;  // read and not moved
 };
 
 }  // namespace foresail
