@@ -27,7 +27,9 @@ std::set<std::string> operations_of_the_set() {
   const std::set<std::string> of_the_cpu = declared("cpu/cpu_set.h", "  void ");
   for (const char* fused : {"project", "latent_inputs", "gated_mlp", "mix_experts"})
     if (!of_the_cpu.contains(fused)) names.erase(fused);
-  for (const char* mark : {"end_pass", "begin_chain", "end_chain"})  // do nothing to numbers
+  // Do nothing to numbers.
+  for (const char* mark :
+       {"end_pass", "begin_chain", "end_chain", "begin_layers", "end_layers", "time_work"})
     names.erase(mark);
   return names;
 }
