@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "base/json.h"
 #include "engine/engine_bench.h"
 #include "engine/engine_harness.h"
+#include "unit/checkpoint/temp_folder.h"
 
 namespace foresail {
 namespace {
@@ -88,7 +92,7 @@ TEST(GpuLaunchAhead, ARequestAloneIsTheSameWithoutDeterminism) {
     EXPECT_EQ(serve(ahead, {requests[i]})[0].ids, expected[i]) << "request " << i;
 }
 
-// T18. One graph and at most one wait for a step; the launches of a layer.
+// T18. One graph and at most one wait for a step.
 TEST(GpuLaunchAhead, AStepIsOneGraphAndAtMostOneWait) {
   for (const SpeculativeAlgorithm algorithm : kDrafters) {
     SCOPED_TRACE(static_cast<int>(algorithm));
@@ -103,15 +107,29 @@ TEST(GpuLaunchAhead, AStepIsOneGraphAndAtMostOneWait) {
     EXPECT_GE(run.launched_ahead, run.steps - 6);
     EXPECT_LE(run.device.waits, run.steps + 12);
     EXPECT_LE(run.device.replays, run.steps + 24);
-    EXPECT_GT(run.device.layers, 0);
-    // Of two rows: with more the kernels are others.
-    if (algorithm == SpeculativeAlgorithm::kNone) {
-      EXPECT_LE(run.device.layer_launches, kMostLaunchesPerLayer * run.device.layers);
-    }
     EXPECT_GE(run.device.stretches, run.steps - 1);
     EXPECT_GT(run.device.busy_ns, 0);
     EXPECT_LT(run.device.busy_ns + run.device.idle_ns, 1.1e9 * run.wall_s);
   }
+}
+
+// T18. Launches of a layer for two rows, in a shape whose experts are mixed in one launch; those of
+// models/tales have 112 numbers, too few to be dealt out.
+TEST(GpuLaunchAhead, LaunchesOfALayer) {
+  std::ifstream file(model_path("tales") + "/config.json");
+  Json config = Json::parse(file);
+  config["moe_intermediate_size"] = 128;
+  const TempFolder folder;
+  folder.write("config.json", config.dump());
+  EngineOptions options = options_of(SpeculativeAlgorithm::kNone);
+  options.model_path = folder.path().string();
+  options.load_format = "dummy";
+  LoadedModel model(options);
+  const BatchBenchOptions bench{.batch_size = 2, .context_len = 100, .output_len = 100};
+  bench_engine(model, bench);  // records
+  const EngineBenchResult run = bench_engine(model, bench);
+  EXPECT_GT(run.device.layers, 0);
+  EXPECT_LE(run.device.layer_launches, kMostLaunchesPerLayer * run.device.layers);
 }
 
 }  // namespace
