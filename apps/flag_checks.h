@@ -4,12 +4,28 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
 namespace foresail {
+
+// The whole of `text` as a finite decimal number, or empty. The one reading of numbers: the
+// parser's own takes "" for 0, "010" for 8, "true" for 1 and "nan" for a number.
+template <typename Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if constexpr (std::is_floating_point_v<Number>)
+    if (!std::isfinite(value)) return std::nullopt;
+  return value;
+}
 
 // Both ends included; the largest number of the type means that there is no upper end.
 template <typename Number>
@@ -20,10 +36,8 @@ CLI::Validator number_in(Number low, Number high) {
                                 : fmt::format("{} to {}", low, high);
   return CLI::Validator(
       [=](std::string& text) {
-        Number value{};
-        // Written so that NaN is outside.
-        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high)
-          return std::string();
+        const std::optional<Number> value = parse_number<Number>(text);
+        if (value && *value >= low && *value <= high) return std::string();
         return fmt::format("choose {}, {}, instead of \"{}\"", kind, range, text);
       },
       range);
@@ -39,5 +53,9 @@ inline CLI::Validator one_of(const std::vector<std::string>& names) {
       },
       list);
 }
+
+// For every flag of every command, called once after they have been added: no value is empty, every
+// number is one, and a flag without a value takes none. Ranges are the flags' own.
+void check_all_values(CLI::App& app);
 
 }  // namespace foresail

@@ -17,6 +17,7 @@ struct ModelFlags {
   double simulate_accept_length = 0.0;  // 0: off
   bool quiet = false;
   bool explain_plan = false;
+  const CLI::App* command = nullptr;  // which flags were given
 };
 
 // Adds MODEL and the loading flags. `speculative`: also the --speculative-* flags.
