@@ -1,12 +1,15 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <new>
 #include <string>
 #include <string_view>
 #include <system_error>
 
 #include "apps/command.h"
+#include "apps/flag_checks.h"
 #include "apps/usage_error.h"
 #include "base/error.h"
 
@@ -40,7 +43,23 @@ int report(std::string_view message, ErrorCode code) {
   return report(message, static_cast<int>(code));
 }
 
+// Of a thread that ran out of memory where nothing could be given up for it.
+[[noreturn]] void end_of_a_thread() {
+  if (const std::exception_ptr error = std::current_exception()) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::bad_alloc&) {
+      std::_Exit(report("not enough memory", ErrorCode::kDevice));
+    } catch (const std::exception& other) {
+      report(fmt::format("a fault of foresail itself, please report it: {}", other.what()),
+             kInternalFault);
+    }
+  }
+  std::abort();
+}
+
 int run(int argc, char** argv) {
+  std::set_terminate(end_of_a_thread);
   CLI::App app("Foresail serves latent-attention (MLA) language models with speculative decoding.",
                "foresail");
   app.require_subcommand(0, 1);
@@ -56,6 +75,7 @@ int run(int argc, char** argv) {
   add_bench_command(app);
   add_env_command(app);
   add_version_command(app);
+  check_all_values(app);
   app.footer(kExamples);  // last, or every command would inherit it
   try {
     app.parse(argc, argv);

@@ -82,6 +82,7 @@ struct EngineStats {
   int64_t finished = 0;
   int64_t aborted = 0;
   int64_t failed = 0;
+  int64_t nan_logits = 0;  // of the failed, those whose logits were no numbers
   int64_t retractions = 0;
   int64_t steps = 0;
   int64_t output_tokens = 0;

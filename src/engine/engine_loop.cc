@@ -168,7 +168,10 @@ RowResult EngineLoop::commit(const StepOutcome::Row& row, std::vector<int32_t>& 
   if (running == nullptr) return result;  // ended while the step ran
   if (row.failed) {
     const std::string limit = running->commit.guide().exceeded_limit();
-    if (!limit.empty()) running->stats.failure = OutputGrammars::too_complex(limit);
+    if (limit.empty())
+      ++totals_.nan_logits;
+    else
+      running->stats.failure = OutputGrammars::too_complex(limit);
     end_without_token(row.request, FinishReason::kFailed);
     result.failed = true;
     return result;

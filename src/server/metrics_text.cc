@@ -99,6 +99,8 @@ void write_engine(Writer& out, const EngineStats& engine) {
           "prefix_cache_hits_total");
   out.one("counter", "num_preemptions_total", "Requests whose pages were taken back for a while.",
           engine.retractions, "num_preemptions_total");
+  out.one("counter", "nan_logits_total",
+          "Requests that ended because their logits were no numbers.", engine.nan_logits);
   out.one("counter", "engine_steps_total", "Steps of the engine.", engine.steps);
   out.one("counter", "attention_plans_total", "Attention plans: one per pass or draft loop.",
           engine.attention_plans);
@@ -193,6 +195,7 @@ void write_http(Writer& out, const Metrics& metrics, const HttpCounters& http) {
   for (const auto& [reason, count] : metrics.rejections())
     out.sample(kOwn, "requests_rejected_total", count, label("reason", reason));
   const std::pair<const char*, const std::atomic<int64_t>&> limits[] = {
+      {"out_of_memory", http.out_of_memory_total},
       {"connections", http.over_connections_total},
       {"headers_too_large", http.header_too_large_total},
       {"request_too_large", http.body_too_large_total},
