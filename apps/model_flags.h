@@ -14,6 +14,7 @@ struct ModelFlags {
   ModelOptions options;
   std::string speculative_algorithm = "NONE";
   int num_draft_tokens = 0;             // 0: not given
+  int draft_width = 1;
   double simulate_accept_length = 0.0;  // 0: off
   bool quiet = false;
   bool explain_plan = false;

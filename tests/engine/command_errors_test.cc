@@ -151,6 +151,8 @@ TEST_F(CommandErrors, FlagsThatNothingWouldRead) {
   expect_run_refused("--speculative-fixed", "needs --speculative-algorithm");
   expect_run_refused("--speculative-algorithm MTP --speculative-draft-model-path x",
                      "is for EAGLE, EAGLE3 and STANDALONE: MTP drafts without a folder");
+  expect_run_refused("--speculative-algorithm MTP --speculative-eagle-topk 4",
+                     "--speculative-eagle-topk: choose one of 1 instead of \"4\"");
   const std::string serve = "serve " + model_path("tales") + " --port 0 --quiet ";
   expect_refused(serve + "--max-total-tokens 9000 --mem-fraction-static 0.5", 2,
                  "does not go with");

@@ -43,12 +43,15 @@ def endless(tokens=900, prompt="Once", stream=True):
 
 
 class Server:
+    all = []
+
     def __init__(self, *flags):
         command = [FORESAIL, "serve", MODEL, "--port", "0", "--quiet", "--log-format", "off",
                    "--speculative-algorithm", "MTP", *flags]
         if "--context-length" not in flags:
             command += ["--context-length", "1024"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        Server.all.append(self.process)
         self.port = int(self.process.stdout.readline().split()[1].rsplit(":", 1)[1])
 
     def term(self):
@@ -308,7 +311,7 @@ async def slow_senders():
 async def termination():
     """SIGTERM under 64 streams, 50 times: new requests get 503, streams finish, exit status 0."""
     longest = at_once = 0.0
-    tokens = 100  # enough for all 64 to run at once before the first ends
+    tokens = 60  # enough for all 64 to run at once before the first ends
     for _ in range(50):
         server = Server("--max-running-requests", "64", "--context-length", "256",
                         "--max-total-tokens", str(64 * 256))
@@ -426,6 +429,10 @@ def main():
         except Exception as error:  # of any kind: the next part starts afresh
             failed += 1
             line = f"FAILED  {part.__name__}: {type(error).__name__} {error}\n        {part.__doc__}"
+        for process in Server.all:  # a part that failed left its own running
+            process.kill()
+            process.wait()
+        Server.all.clear()
         print(f"{line} ({time.monotonic() - start:.0f} s)", flush=True)
     return 1 if failed else 0
 
