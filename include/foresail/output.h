@@ -96,6 +96,8 @@ struct EngineStats {
   int64_t key_index_builds = 0;  // metadata that a backend read, or was told to build unread
   int64_t chunk_lists = 0;
   int64_t ragged_plans = 0;
+  int64_t fallbacks_segmented = 0;  // prefill passes that could not run expanded
+  int64_t fallbacks_prefix = 0;     // likewise, over a cached prefix that may not be chunked
   // What a GPU was asked for since it was set up; zeros on the CPU.
   int64_t device_waits = 0;  // of the host, for the GPU
   int64_t device_upload_bytes = 0;

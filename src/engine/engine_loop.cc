@@ -248,6 +248,8 @@ EngineStats EngineLoop::stats() const {
   stats.key_index_builds = metadata.key_index_builds;
   stats.chunk_lists = metadata.chunk_lists;
   stats.ragged_plans = metadata.ragged_plans;
+  stats.fallbacks_segmented = metadata.fallbacks_segmented;
+  stats.fallbacks_prefix = metadata.fallbacks_prefix;
   const DeviceCounts device = model_.kernels().counts();
   stats.device_waits = device.waits;
   stats.device_upload_bytes = device.upload_bytes;

@@ -108,6 +108,12 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.sample(kOwn, "metadata_builds_total", engine.key_index_builds, label("kind", "key_index"));
   out.sample(kOwn, "metadata_builds_total", engine.chunk_lists, label("kind", "chunk_list"));
   out.sample(kOwn, "metadata_builds_total", engine.ragged_plans, label("kind", "ragged_plan"));
+  out.head(kOwn, "attention_fallback_total", "counter",
+           "Prefill passes that could not run expanded, by reason.");
+  out.sample(kOwn, "attention_fallback_total", engine.fallbacks_segmented,
+             label("reason", "segmented"));
+  out.sample(kOwn, "attention_fallback_total", engine.fallbacks_prefix,
+             label("reason", "prefix_not_chunked"));
   if (engine.device_passes == 0) return;  // a CPU
   out.one("counter", "device_waits_total", "Times the host waited for the GPU.",
           engine.device_waits);

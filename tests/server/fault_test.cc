@@ -256,7 +256,8 @@ TEST(FaultServer, NanLogitsEndTheirRequestAndNoOther) {
   over = true;
   spoiler.join();
   EXPECT_EQ(beside, alone);
-  EXPECT_EQ(metric(server.port(), "foresail:nan_logits_total"), bad);
+  EXPECT_TRUE(
+      eventually([&] { return metric(server.port(), "foresail:nan_logits_total") == bad; }));
   EXPECT_TRUE(eventually([&] { return owned_pages(server.port()) == 0; }));
   // Nothing of a failed prompt is in the prefix cache.
   EXPECT_EQ(run(0), alone[0]);
