@@ -24,20 +24,21 @@ class Serve:
             [FORESAIL, "serve", MODEL, "--port", "0", "--quiet", "--log-format", "off", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
         self.url = self.process.stdout.readline().split()[1]
-        self.answers = []
+        self.open = []
 
     def post(self, fields):
         connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=120)
         connection.request("POST", "/v1/completions", json.dumps(fields),
                            {"Content-Type": "application/json"})
-        self.answers.append(connection.getresponse())
-        return self.answers[-1]
+        self.open.append(connection)
+        self.open.append(connection.getresponse())
+        return self.open[-1]
 
     def end(self, seconds=60):
         """Exit status and what it said."""
         errors = self.process.communicate(timeout=seconds)[1]
-        for answer in self.answers:
-            answer.close()
+        for thing in self.open:
+            thing.close()
         return self.process.returncode, errors
 
 
