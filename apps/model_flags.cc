@@ -142,7 +142,8 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool speculative) {
                   "tokens of a verify pass: drafts and one (chains only)")
       ->check(number_in(1, 16));
   command
-      .add_option("--speculative-eagle-topk", flags.draft_width, "drafts per position: chains have 1")
+      .add_option("--speculative-eagle-topk", flags.draft_width,
+                  "drafts per position: chains have 1")
       ->capture_default_str()
       ->check(one_of({"1"}));
   command

@@ -85,7 +85,10 @@ std::string missing_message(const CLI::App& command) {
 const CLI::Option* option_at_fault(const CLI::App& command, std::string_view message) {
   constexpr std::string_view kConversion = "Could not convert: ";
   if (message.starts_with(kConversion)) message.remove_prefix(kConversion.size());
-  return command.get_option_no_throw(std::string(message.substr(0, message.find_first_of(": "))));
+  const std::string name(message.substr(0, message.find_first_of(": ")));
+  const CLI::Option* option = command.get_option_no_throw(name);
+  // Of a flag that was given a value, without its dashes.
+  return option != nullptr ? option : command.get_option_no_throw("--" + name);
 }
 
 // The parser says "--one excludes --other".

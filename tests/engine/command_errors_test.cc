@@ -119,13 +119,13 @@ TEST_F(CommandErrors, NoFlagTakesAnOddNumberOrNothing) {
     commands.push_back(std::string("bench ") + name);
   const std::regex flag("^ +(?:-[a-zA-Z],)?(--[a-z-]+)(?:,--[a-z-]+)* (INT|UINT|FLOAT|TEXT)");
   const std::set<std::string> may_be_empty = {"--prompt", "--text", "--stop", "--system", "--ids"};
-  int tried = 0;
+  std::set<std::string> seen;
   for (const std::string& command : commands) {
     std::istringstream help(output_of(command + " --help"));
     for (std::string line; std::getline(help, line);) {
       std::smatch found;
-      if (!std::regex_search(line, found, flag)) continue;
-      ++tried;
+      // The same line twice is the same flag of two commands.
+      if (!std::regex_search(line, found, flag) || !seen.insert(line).second) continue;
       const std::string name = found[1], type = found[2];
       std::vector<std::string> values;
       if (may_be_empty.count(name) == 0) values = {""};
@@ -134,14 +134,14 @@ TEST_F(CommandErrors, NoFlagTakesAnOddNumberOrNothing) {
         expect_refused(command + " " + name + " '" + value + "'", 2, "error: --");
     }
   }
-  EXPECT_GT(tried, 150);
+  EXPECT_GT(seen.size(), 100u);
   expect_refused("run --json=5 x", 2, "--json takes no value");
   EXPECT_EQ(output_of("tokenize " + model_path("tales") + " -p ''"), "\n");
   EXPECT_EQ(output_of("detokenize " + model_path("tales") + " --ids ''"), "\n");
   EXPECT_EQ(output_of("tokenize " + model_path("tales") + " --prompt Once"),
             output_of("tokenize " + model_path("tales") + " --text Once"));
   // Leading zeros are decimal.
-  expect_run_refused("--max-tokens 09999", "1 prompt tokens and 9999 new ones");
+  expect_run_refused("--max-tokens 09999", "3 prompt tokens and 9999 new ones");
 }
 
 TEST_F(CommandErrors, FlagsThatNothingWouldRead) {
@@ -156,7 +156,7 @@ TEST_F(CommandErrors, FlagsThatNothingWouldRead) {
   const std::string serve = "serve " + model_path("tales") + " --port 0 --quiet ";
   expect_refused(serve + "--max-total-tokens 9000 --mem-fraction-static 0.5", 2,
                  "does not go with");
-  expect_refused(serve + "--uds x", 2, "--uds does not go with --port: leave one out");
+  expect_refused(serve + "--uds x", 2, "--port does not go with --uds: leave one out");
   expect_refused("tokenize " + model_path("tales") + " -p a --text-file b", 2, "does not go with");
   expect_refused("bench serve --dataset-name random --dataset-path x --vocab-size 5", 2,
                  "--dataset-path is not read by --dataset-name random");

@@ -320,9 +320,8 @@ TEST_F(StructuredOutput, Row50CharactersSplitOverTokensAreToldWhole) {
 
 TEST_F(StructuredOutput, Row74ACutIsALengthAndNoFault) {
   for (const bool stream : {false, true}) {
-    const TestResponse response = complete({{"response_format", json_schema(schema_sample())},
-                                            {"max_tokens", 3},
-                                            {"stream", stream}});
+    const TestResponse response = complete(
+        {{"response_format", json_schema(schema_sample())}, {"max_tokens", 3}, {"stream", stream}});
     EXPECT_EQ(response.status, 200) << response.body;
     const OrderedJson last = stream ? response.chunks().back() : response.json();
     EXPECT_EQ(last["choices"][0]["finish_reason"], "length");
