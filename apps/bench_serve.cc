@@ -83,13 +83,27 @@ void look_at(const LoadServer& server, int ready_timeout_s, LoadTarget& target) 
   target.tells_ids = owner == "foresail" || owner == "vllm";
 }
 
+// What can be said before the server is asked.
+void check_dataset(const ServeLoadFlags& flags) {
+  const std::string& name = flags.dataset_name;
+  const bool chats = api_of(flags.backend) == LoadApi::kChat;
+  const bool random = name.starts_with("random");
+  if (!random && flags.dataset_path.empty())
+    throw_error(ErrorCode::kUsage, "--dataset-name {} needs --dataset-path", name);
+  if (random && !flags.dataset_path.empty())
+    throw_error(ErrorCode::kUsage,
+                "--dataset-path is not read by --dataset-name {}: choose custom, openai, sharegpt "
+                "or mtbench",
+                name);
+  if (name == "openai" && !chats)
+    throw_error(ErrorCode::kUsage,
+                "--dataset-name openai holds conversations: use --backend openai-chat");
+  if (name == "random-ids" && chats)
+    throw_error(ErrorCode::kUsage, "a conversation is text: use --dataset-name random");
+}
+
 std::vector<LoadPrompt> make_prompts(const LoadServer& server, ServeLoadFlags& flags) {
   if (!flags.dataset_name.starts_with("random")) {
-    if (flags.dataset_path.empty())
-      throw_error(ErrorCode::kUsage, "--dataset-name {} needs --dataset-path", flags.dataset_name);
-    if (flags.dataset_name == "openai" && api_of(flags.backend) != LoadApi::kChat)
-      throw_error(ErrorCode::kUsage,
-                  "--dataset-name openai holds conversations: use --backend openai-chat");
     std::vector<LoadPrompt> prompts =
         read_prompts(flags.dataset_path, flags.dataset_name, flags.random.output_tokens);
     const size_t given = prompts.size();
@@ -106,8 +120,6 @@ std::vector<LoadPrompt> make_prompts(const LoadServer& server, ServeLoadFlags& f
     flags.random.vocab_size = info["vocab_size"].get<int64_t>();
   }
   std::vector<LoadPrompt> prompts = random_prompts(flags.random);
-  if (flags.dataset_name == "random-ids" && api_of(flags.backend) == LoadApi::kChat)
-    throw_error(ErrorCode::kUsage, "a conversation is text: use --dataset-name random");
   if (flags.dataset_name == "random-ids") return prompts;
   for (LoadPrompt& prompt : prompts) {
     const HttpReply reply = server.post("/detokenize", {{"tokens", prompt.ids}});
@@ -123,6 +135,7 @@ std::vector<LoadPrompt> make_prompts(const LoadServer& server, ServeLoadFlags& f
 }
 
 void bench_serve(ServeLoadFlags& flags) {
+  check_dataset(flags);
   LoadTarget target{.address = parse_http_address(flags.base_url),
                     .api = api_of(flags.backend),
                     .model = flags.model,
@@ -130,10 +143,8 @@ void bench_serve(ServeLoadFlags& flags) {
                     .ignore_eos = !flags.keep_eos,
                     .temperature = static_cast<float>(flags.temperature)};
   if (flags.request_rate != "inf") {
-    const char* const begin = flags.request_rate.c_str();
-    char* end = nullptr;
-    flags.run.request_rate = std::strtod(begin, &end);
-    if (end == begin || *end != '\0' || !(flags.run.request_rate > 0))
+    flags.run.request_rate = parse_number<double>(flags.request_rate).value_or(0.0);
+    if (!(flags.run.request_rate > 0))
       throw_error(ErrorCode::kUsage, "--request-rate {}: write requests a second, or inf",
                   flags.request_rate);
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "apps/usage_error.h"
+#include "apps/value_checks.h"
 #include "base/error.h"
 
 namespace foresail {
@@ -34,6 +35,11 @@ Flag* Flag::delimiter(char delimiter) {
 
 Flag* Flag::envname(const std::string& name) {
   option_->envname(name);
+  return this;
+}
+
+Flag* Flag::excludes(const std::string& name) {
+  option_->excludes(name);
   return this;
 }
 
@@ -68,7 +74,8 @@ void Command::add_flag_callback(const std::string& names, std::function<void()> 
 }
 
 size_t Command::count(const std::string& name) const {
-  return app_->count(name);
+  const CLI::Option* option = app_->get_option_no_throw(name);
+  return option == nullptr ? 0 : option->count();
 }
 
 Flag* Command::keep(CLI::Option* option) {
@@ -85,6 +92,7 @@ CommandLine::CommandLine(const std::string& description, const std::string& vers
 CommandLine::~CommandLine() = default;
 
 void CommandLine::run(int argc, char** argv) {
+  check_all_values(*app_);
   try {
     app_->parse(argc, argv);
     if (app_->get_subcommands().empty()) fmt::print("{}", app_->help());

@@ -30,6 +30,7 @@ class Flag {
   Flag* check(const FlagCheck& check);
   Flag* delimiter(char delimiter);  // of several values in one word
   Flag* envname(const std::string& name);
+  Flag* excludes(const std::string& name);  // of a flag there is already: only one may be given
 
  private:
   CLI::Option* option_;
@@ -52,7 +53,7 @@ class Command {
   Flag* add_flag(const std::string& names, bool& value, const std::string& help);
   void add_flag_callback(const std::string& names, std::function<void()> given,
                          const std::string& help);
-  // How often a flag was given; valid once the line is parsed.
+  // How often a flag was given, 0 if there is none of that name; valid once the line is parsed.
   size_t count(const std::string& name) const;
 
  private:

@@ -12,6 +12,8 @@
 
 #include "apps/engine_flags.h"
 #include "apps/flag_checks.h"
+#include "apps/service_manager.h"
+#include "apps/watchdog.h"
 #include "base/error.h"
 #include "server/auth.h"
 #include "server/server.h"
@@ -24,7 +26,7 @@ struct ServeFlags {
   EngineFlags engine;
   ServeOptions serve;
   std::string api_key_file, sampling_defaults = "model", log_format = "text";
-  int shutdown_timeout_s = 30, ping_interval_s = 30;
+  int shutdown_timeout_s = 30, ping_interval_s = 30, watchdog_timeout_s = 300;
   int header_timeout_s = 10, body_timeout_s = 60, write_timeout_s = 60, keep_alive_timeout_s = 120;
   std::string reasoning_field = "reasoning_content";
   int queue_timeout_s = 60, request_timeout_s = 0;
@@ -128,6 +130,7 @@ void serve(ServeFlags& flags) {
   }
   server.load();
   signals.serving(server);
+  const Watchdog watchdog(server, std::chrono::seconds(flags.watchdog_timeout_s));
   const ModelOptions& model = flags.serve.engine;
   fmt::print("ready {} model {} context {} speculation {}\n", server.url(),
              server.model().names.front(), server.model().max_total_len,
@@ -136,7 +139,9 @@ void serve(ServeFlags& flags) {
                  : fmt::format("{} x{}", flags.engine.model.speculative_algorithm,
                                model.speculative.steps));
   std::fflush(stdout);
+  notify_service_manager("READY=1");
   signals.wait_first();
+  notify_service_manager("STOPPING=1");
   if (!quiet)
     fmt::print(stderr,
                "stopping: new requests get 503, running ones have {} s (again to end now)\n",
@@ -152,9 +157,16 @@ void add_http_flags(Command& command, ServeFlags& flags) {
                          int64_t most) {
     command.add_option(name, value, help)->capture_default_str()->check(number_in(least, most));
   };
-  command.add_option("--host", serve.host, "address to listen on; 0.0.0.0: all")
+  ListenAddress& address = serve.address;
+  command.add_option("--host", address.host, "address to listen on; 0.0.0.0: all")
       ->capture_default_str();
-  count("--port", serve.port, "port; 0: any that is free", 0, 65535);
+  count("--port", address.port, "port; 0: any that is free", 0, 65535);
+  command
+      .add_option(
+          "--uds", address.unix_path,
+          "file to listen on (AF_UNIX) instead of an address; the umask says who may connect")
+      ->excludes("--host")
+      ->excludes("--port");
   count("--http-threads", serve.http_threads, "threads for all connections together", 1, 64);
   count("--max-connections", http.max_connections, "open connections", 1, 1'000'000);
   count("--max-queued-requests", serve.max_queued_requests,
@@ -176,6 +188,8 @@ void add_http_flags(Command& command, ServeFlags& flags) {
         "seconds that a request may take in all, then 504; 0: no limit", 0, 86400);
   count("--shutdown-timeout", flags.shutdown_timeout_s,
         "seconds that running requests have after SIGTERM", 0, 86400);
+  count("--watchdog-timeout", flags.watchdog_timeout_s,
+        "seconds that one step of the engine may take, then exit status 5; 0: no limit", 0, 86400);
   count("--max-logprobs", serve.api.max_logprobs, "log probabilities per token", 0, 1000);
   count("--max-n", serve.api.max_choices, "choices of one request", 1, 1024);
 }
@@ -197,8 +211,10 @@ void add_serve_command(Command& app) {
       ->capture_default_str()
       ->check(one_of({"model", "openai"}));
   command
-      ->add_option("--api-key", serve_options.api_keys,
-                   "key that every path but the health checks needs, repeatable")
+      ->add_option(
+          "--api-key", serve_options.api_keys,
+          "key that every path needs but /health, /ready, /ping, /livez and the empty page "
+          "at /, repeatable (/health_generate and /metrics need it)")
       ->envname("FORESAIL_API_KEY");
   command->add_option("--api-key-file", flags->api_key_file, "file with one key a line");
   command

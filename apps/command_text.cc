@@ -20,12 +20,12 @@ constexpr uint64_t kMaxTextBytes = 256ull << 20;
 struct TextFlags {
   std::string model, text, file, ids, messages, tools, template_file;
   std::vector<std::string> kwargs;
-  bool json = false, bos = false, allow_control = false, skip_special = false,
+  bool has_text = false, json = false, bos = false, allow_control = false, skip_special = false,
        generation_prompt = false;
 };
 
 std::string input_text(const TextFlags& flags) {
-  if (!flags.text.empty()) return flags.text;
+  if (flags.has_text) return flags.text;
   if (!flags.file.empty()) return read_text_file(flags.file, kMaxTextBytes, ErrorCode::kUsage);
   return {std::istreambuf_iterator<char>(std::cin), {}};
 }
@@ -115,13 +115,17 @@ void add_text_commands(Command& app) {
   auto flags = std::make_shared<TextFlags>();
   Command* command = app.add_subcommand("tokenize", "Text to token ids");
   command->add_option("model,-m,--model-path,--model", flags->model, "model folder")->required();
-  command->add_option("-p,--text", flags->text, "the text; default: standard input");
-  command->add_option("--text-file", flags->file, "read the text from a file");
+  command->add_option("-p,--prompt,--text", flags->text, "the text; default: standard input");
+  command->add_option("--text-file,--prompt-file", flags->file, "read the text from a file")
+      ->excludes("--text");
   command->add_flag("--bos", flags->bos, "put the begin token first where the model asks for one");
   command->add_flag("--allow-control", flags->allow_control,
                     "control tokens spelled in the text become their ids");
   command->add_flag("--json", flags->json, "print one JSON object");
-  command->callback([flags] { tokenize(*flags); });
+  command->callback([flags, command] {
+    flags->has_text = command->count("--text") > 0;
+    tokenize(*flags);
+  });
 
   command = app.add_subcommand("detokenize", "Token ids to text");
   command->add_option("model,-m,--model-path,--model", flags->model, "model folder")->required();

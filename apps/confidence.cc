@@ -14,7 +14,7 @@ namespace {
 double t_quantile(size_t degrees) {
   constexpr double kTable[] = {12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23};
   return degrees <= std::size(kTable) ? kTable[degrees - 1]
-                                       : 1.96 + 2.6 / static_cast<double>(degrees);
+                                      : 1.96 + 2.6 / static_cast<double>(degrees);
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ void add_engine_flags(Command& command, EngineFlags& flags) {
                   "share of the available memory for weights and cache together, instead of "
                   "--max-total-tokens; 0: off")
       ->capture_default_str()
-      ->check(number_in(0.0, 1.0));
+      ->check(number_in(0.0, 1.0))
+      ->excludes("--max-total-tokens");
   command
       .add_option("--chunked-prefill-size", engine.chunked_prefill_size,
                   "tokens of one prefill pass")

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/TypeTools.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -17,10 +16,8 @@ FlagCheck number_in(Number low, Number high) {
                                 ? fmt::format("{} or more", low)
                                 : fmt::format("{} to {}", low, high);
   const auto complaint = [=](const std::string& text) {
-    Number value{};
-    // Written so that NaN is outside.
-    if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high)
-      return std::string();
+    const std::optional<Number> value = parse_number<Number>(text);
+    if (value && *value >= low && *value <= high) return std::string();
     return fmt::format("choose {}, {}, instead of \"{}\"", kind, range, text);
   };
   return {complaint, range};

@@ -3,6 +3,8 @@
 #include <spdlog/spdlog.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <new>
 #include <string>
 #include <string_view>
@@ -41,7 +43,23 @@ int report(std::string_view message, ErrorCode code) {
   return report(message, static_cast<int>(code));
 }
 
+// Of a thread that ran out of memory where nothing could be given up for it.
+[[noreturn]] void end_of_a_thread() {
+  if (const std::exception_ptr error = std::current_exception()) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::bad_alloc&) {
+      std::_Exit(report("not enough memory", ErrorCode::kDevice));
+    } catch (const std::exception& other) {
+      report(fmt::format("a fault of foresail itself, please report it: {}", other.what()),
+             kInternalFault);
+    }
+  }
+  std::abort();
+}
+
 int run(int argc, char** argv) {
+  std::set_terminate(end_of_a_thread);
   CommandLine line(
       "Foresail serves latent-attention (MLA) language models with speculative decoding.",
       version_line());

@@ -34,9 +34,32 @@ void add_clearing_flag(Command& command, const std::string& name, bool& value,
       name, [&value] { value = false; }, help);
 }
 
+// What was asked for and would be read by nothing. An algorithm that is NONE by name turns the
+// others off on purpose.
+void refuse_idle_flags(const ModelFlags& flags) {
+  const auto given = [&](const char* name) { return flags.command->count(name) > 0; };
+  const SpeculativeAlgorithm algorithm = flags.options.speculative.algorithm;
+  if (algorithm == SpeculativeAlgorithm::kNone && !given("--speculative-algorithm"))
+    for (const char* name : {"--speculative-draft-model-path", "--speculative-num-steps",
+                             "--speculative-num-draft-tokens",
+                             "--speculative-simulate-accept-length", "--speculative-fixed"})
+      if (given(name))
+        throw_error(ErrorCode::kUsage,
+                    "{} needs --speculative-algorithm: choose MTP, EAGLE, EAGLE3, NGRAM or "
+                    "STANDALONE",
+                    name);
+  if ((algorithm == SpeculativeAlgorithm::kMtp || algorithm == SpeculativeAlgorithm::kNgram) &&
+      given("--speculative-draft-model-path"))
+    throw_error(ErrorCode::kUsage,
+                "--speculative-draft-model-path is for EAGLE, EAGLE3 and STANDALONE: {} drafts "
+                "without a folder",
+                flags.speculative_algorithm);
+}
+
 }  // namespace
 
 void add_model_flags(Command& command, ModelFlags& flags, bool speculative) {
+  flags.command = &command;
   ModelOptions& options = flags.options;
   command
       .add_option("model,-m,--model-path,--model", options.model_path,
@@ -109,30 +132,35 @@ void add_model_flags(Command& command, ModelFlags& flags, bool speculative) {
   add_clearing_flag(command, "--speculative-fixed", spec.adaptive,
                     "always draft --speculative-num-steps, whether it pays or not");
   command.add_option("--speculative-num-steps", spec.steps, "drafts per iteration, at most")
-      ->capture_default_str();
-  command.add_option("--speculative-num-draft-tokens", flags.num_draft_tokens,
-                     "tokens of a verify pass: drafts and one (chains only)");
-  command.add_option("--speculative-simulate-accept-length", flags.simulate_accept_length,
-                     "pretend this many tokens per iteration were accepted (performance runs only; "
-                     "output is not the model's)");
+      ->capture_default_str()
+      ->check(number_in(0, 15));
+  command
+      .add_option("--speculative-num-draft-tokens", flags.num_draft_tokens,
+                  "tokens of a verify pass: drafts and one (chains only)")
+      ->check(number_in(1, 16));
+  command
+      .add_option("--speculative-eagle-topk", flags.draft_width,
+                  "drafts per position: chains have 1")
+      ->capture_default_str()
+      ->check(one_of({"1"}));
+  command
+      .add_option("--speculative-simulate-accept-length", flags.simulate_accept_length,
+                  "pretend this many tokens per iteration were accepted (performance runs only; "
+                  "output is not the model's)")
+      ->check(number_in(1.0, 16.0));
 }
 
 void resolve_speculation(ModelFlags& flags) {
+  flags.options.speculative.algorithm = parse_speculative_algorithm(flags.speculative_algorithm);
+  refuse_idle_flags(flags);
   // Chains verify every draft and the token before them.
   if (flags.num_draft_tokens != 0 && flags.num_draft_tokens != flags.options.speculative.steps + 1)
     throw_error(ErrorCode::kUsage,
                 "--speculative-num-draft-tokens {} does not go with --speculative-num-steps {}: a "
                 "chain needs steps + 1",
                 flags.num_draft_tokens, flags.options.speculative.steps);
-  flags.options.speculative.algorithm = parse_speculative_algorithm(flags.speculative_algorithm);
-  if (flags.simulate_accept_length != 0) {
-    // Written so that NaN is refused too.
-    if (!(flags.simulate_accept_length >= 1 && flags.simulate_accept_length <= 16))
-      throw_error(ErrorCode::kUsage,
-                  "--speculative-simulate-accept-length {} is out of range: choose 1 to 16",
-                  flags.simulate_accept_length);
+  if (flags.simulate_accept_length != 0)
     flags.options.speculative.simulate_accept_length = flags.simulate_accept_length;
-  }
 }
 
 std::unique_ptr<LoadedModel> load_model(ModelFlags& flags) {

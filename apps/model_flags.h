@@ -13,10 +13,12 @@ namespace foresail {
 struct ModelFlags {
   ModelOptions options;
   std::string speculative_algorithm = "NONE";
-  int num_draft_tokens = 0;             // 0: not given
+  int num_draft_tokens = 0;  // 0: not given
+  int draft_width = 1;
   double simulate_accept_length = 0.0;  // 0: off
   bool quiet = false;
   bool explain_plan = false;
+  const Command* command = nullptr;  // which flags were given
 };
 
 // Adds MODEL and the loading flags. `speculative`: also the --speculative-* flags.

@@ -59,6 +59,11 @@ std::string unknown_message(const CLI::App& command, const std::string& extra) {
   const std::vector<std::string> known = is_flag ? flag_names(command) : subcommand_names(command);
   const std::string near = nearest_name(typed, known);
   const char* kind = is_flag ? "flag" : known.empty() ? "argument" : "command";
+  if (typed.starts_with("--ssl"))
+    return fmt::format(
+        "unknown flag {}: the server speaks plain HTTP; let a proxy terminate TLS in "
+        "front of it (SECURITY.md shows how)",
+        typed);
   if (!near.empty()) return fmt::format("unknown {} {} (did you mean {}?)", kind, typed, near);
   return fmt::format("unknown {} {}: {} --help lists what there is", kind, typed,
                      full_name(command));
@@ -80,7 +85,19 @@ std::string missing_message(const CLI::App& command) {
 const CLI::Option* option_at_fault(const CLI::App& command, std::string_view message) {
   constexpr std::string_view kConversion = "Could not convert: ";
   if (message.starts_with(kConversion)) message.remove_prefix(kConversion.size());
-  return command.get_option_no_throw(std::string(message.substr(0, message.find_first_of(": "))));
+  const std::string name(message.substr(0, message.find_first_of(": ")));
+  const CLI::Option* option = command.get_option_no_throw(name);
+  // Of a flag that was given a value, without its dashes.
+  return option != nullptr ? option : command.get_option_no_throw("--" + name);
+}
+
+// The parser says "--one excludes --other".
+std::string clash_message(const CLI::ParseError& error) {
+  const std::string message = error.what();
+  constexpr std::string_view kBetween = " excludes ";
+  const size_t between = message.find(kBetween);
+  return fmt::format("{} does not go with {}: leave one out", message.substr(0, between),
+                     message.substr(between + kBetween.size()));
 }
 
 const char* wanted_kind(const CLI::Option& option) {
@@ -111,6 +128,7 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   if (extras.empty()) extras = app.remaining(true);
   if (!extras.empty()) return unknown_message(command, extras[0]);
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) return missing_message(command);
+  if (dynamic_cast<const CLI::ExcludesError*>(&error) != nullptr) return clash_message(error);
   const CLI::Option* option = option_at_fault(command, error.what());
   const bool is_ours =
       dynamic_cast<const CLI::ValidationError*>(&error) != nullptr;  // flag_checks.h

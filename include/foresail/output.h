@@ -82,6 +82,7 @@ struct EngineStats {
   int64_t finished = 0;
   int64_t aborted = 0;
   int64_t failed = 0;
+  int64_t nan_logits = 0;  // of the failed, those whose logits were no numbers
   int64_t retractions = 0;
   int64_t steps = 0;
   double step_s = 0.0;  // spent in them by the engine's thread
@@ -96,6 +97,8 @@ struct EngineStats {
   int64_t key_index_builds = 0;  // metadata that a backend read, or was told to build unread
   int64_t chunk_lists = 0;
   int64_t ragged_plans = 0;
+  int64_t fallbacks_segmented = 0;  // prefill passes that could not run expanded
+  int64_t fallbacks_prefix = 0;     // likewise, over a cached prefix that may not be chunked
   // What a GPU was asked for since it was set up; zeros on the CPU.
   int64_t device_waits = 0;  // of the host, for the GPU
   int64_t device_upload_bytes = 0;

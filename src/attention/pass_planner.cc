@@ -30,6 +30,8 @@ PreparedPass PassPlanner::build(PassKind kind, std::span<const PassRows> request
   PreparedPass pass{.plan = plan_attention({kind, lengths}, config_, model_)};
   const AttentionPlan& plan = pass.plan;
   ++counts_.plans;
+  if (plan.fallback)
+    ++(config_.segmented_prefill ? counts_.fallbacks_segmented : counts_.fallbacks_prefix);
   if (explain_ && explained_.insert(describe(plan)).second) explain_(describe(plan));
 
   KeyIndex key_index;

@@ -18,6 +18,9 @@ struct MetadataCounts {
   int64_t key_index_builds = 0;
   int64_t chunk_lists = 0;
   int64_t ragged_plans = 0;
+  // Prefill passes that could not run expanded, by why.
+  int64_t fallbacks_segmented = 0;
+  int64_t fallbacks_prefix = 0;  // over a cached prefix that may not be chunked
 
   bool operator==(const MetadataCounts&) const = default;
 };

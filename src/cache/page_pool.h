@@ -66,6 +66,7 @@ class PagePool {
   Pages usable() const { return Pages{static_cast<int64_t>(state_.size()) - 1}; }
   Pages free() const { return Pages{static_cast<int64_t>(free_.size())}; }
   Pages in_flight() const { return Pages{static_cast<int64_t>(in_flight_.size())}; }
+  bool is_free(PageId page) const { return state_[page.value] == State::kFree; }
   Pages held() const { return usable() - free() - in_flight(); }
 
   int64_t failures() const { return failures_; }

@@ -77,6 +77,12 @@ class PrefixTree {
   PrefixKeys keys() const { return keys_; }
   Pages size() const { return size_; }
   Pages evictable() const { return evictable_; }
+  // Calls visit(page, locked) for every cached page, in no promised order.
+  template <typename Visit>
+  void for_each_page(Visit&& visit) const {
+    for (const Node& node : nodes_)
+      if (node.live && node.page) visit(node.page.id(), node.pins > 0);
+  }
   // Aborts unless counts, pins and eviction order agree with the nodes.
   void check() const;
 

@@ -25,6 +25,7 @@ class SequencePages {
   SlotId slot() const { return slot_; }
   Pages size() const { return shared_ + owned(); }
   Pages owned() const { return Pages{static_cast<int64_t>(own_.size())}; }
+  std::span<const PageRef> own_pages() const { return own_; }
   Pages missing_for(Tokens reach) const;
 
  private:

@@ -53,7 +53,7 @@ void Stream::cancel() {
     const std::lock_guard lock(state_->mutex);
     if (state_->closed || std::exchange(state_->cancelled, true)) return;
   }
-  if (const auto inbox = state_->inbox.lock()) inbox->cancel(state_);
+  if (const auto inbox = state_->inbox.lock()) inbox->cancel();
 }
 
 GenerationStats Stream::stats() const {

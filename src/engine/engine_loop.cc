@@ -230,7 +230,10 @@ RowResult EngineLoop::commit(const StepOutcome::Row& row, std::vector<int32_t>& 
   if (running == nullptr) return result;  // ended while the step ran
   if (row.failed) {
     const std::string limit = running->commit.guide().exceeded_limit();
-    if (!limit.empty()) running->stats.failure = OutputGrammars::too_complex(limit);
+    if (limit.empty())
+      ++totals_.nan_logits;
+    else
+      running->stats.failure = OutputGrammars::too_complex(limit);
     end_without_token(row.request, FinishReason::kFailed);
     result.failed = true;
     return result;
@@ -307,6 +310,8 @@ EngineStats EngineLoop::stats() const {
   stats.key_index_builds = metadata.key_index_builds;
   stats.chunk_lists = metadata.chunk_lists;
   stats.ragged_plans = metadata.ragged_plans;
+  stats.fallbacks_segmented = metadata.fallbacks_segmented;
+  stats.fallbacks_prefix = metadata.fallbacks_prefix;
   const DeviceCounts device = model_.kernels().counts();
   stats.device_waits = device.waits;
   stats.device_upload_bytes = device.upload_bytes;

@@ -1,5 +1,7 @@
 #include "engine/engine_thread.h"
 
+#include <pthread.h>
+
 #include <utility>
 
 #include "engine/load_tokenizer.h"
@@ -38,9 +40,9 @@ bool EngineInbox::submit(std::vector<Arrival> arrivals) {
   return true;
 }
 
-void EngineInbox::cancel(std::shared_ptr<StreamState> stream) {
+void EngineInbox::cancel() noexcept {
   const std::lock_guard lock(mutex_);
-  content_.cancellations.push_back(std::move(stream));
+  content_.cancelled = true;
   changed_.notify_one();
 }
 
@@ -52,6 +54,12 @@ void EngineInbox::refuse_new() {
 void EngineInbox::abort_all() {
   const std::lock_guard lock(mutex_);
   content_.abort_all = true;
+  changed_.notify_one();
+}
+
+void EngineInbox::look() {
+  const std::lock_guard lock(mutex_);
+  content_.look = true;
   changed_.notify_one();
 }
 
@@ -77,8 +85,8 @@ void EngineInbox::stop() {
 EngineInbox::Content EngineInbox::take(bool wait) {
   std::unique_lock lock(mutex_);
   const auto something = [&] {
-    return !content_.arrivals.empty() || !content_.cancellations.empty() || content_.abort_all ||
-           !content_.flushes.empty() || content_.stop;
+    return !content_.arrivals.empty() || content_.cancelled || content_.abort_all ||
+           !content_.flushes.empty() || content_.stop || content_.look;
   };
   if (wait) changed_.wait(lock, something);
   return std::exchange(content_, {});
@@ -100,6 +108,7 @@ EngineThread::EngineThread(EngineOptions options)
       model_(with_slots(options)),
       loop_(model_, tokenizer_.get(), options),
       stats_(loop_.stats()),
+      page_holders_(loop_.scheduler().page_holders()),
       thread_([this] { run(); }) {}
 
 EngineThread::~EngineThread() {
@@ -132,6 +141,12 @@ EngineStats EngineThread::stats() const {
   return stats_;
 }
 
+std::vector<int16_t> EngineThread::page_holders() {
+  if (!page_holders_wanted_.exchange(true)) inbox_->look();
+  const std::lock_guard lock(mutex_);
+  return page_holders_;
+}
+
 void EngineThread::drain(std::chrono::milliseconds timeout) {
   inbox_->refuse_new();
   if (inbox_->wait_all_ended(timeout)) return;
@@ -139,8 +154,24 @@ void EngineThread::drain(std::chrono::milliseconds timeout) {
   inbox_->wait_all_ended(std::chrono::hours(1));
 }
 
+std::chrono::milliseconds EngineThread::busy_for() const {
+  using Clock = std::chrono::steady_clock;
+  const Clock::rep since = busy_since_;
+  if (since == 0) return {};
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch() -
+                                                               Clock::duration(since));
+}
+
+EngineInbox::Content EngineThread::next_content() {
+  busy_since_ = 0;
+  EngineInbox::Content content = inbox_->take(loop_.idle());
+  busy_since_ = std::chrono::steady_clock::now().time_since_epoch().count();
+  return content;
+}
+
 void EngineThread::run() {
-  while (handle(inbox_->take(loop_.idle()))) {
+  pthread_setname_np(pthread_self(), "foresail-engine");
+  while (handle(next_content())) {
     loop_.step();
     publish();
   }
@@ -167,10 +198,7 @@ bool EngineThread::handle(EngineInbox::Content content) {
         });
     running_.emplace(key, id);
   }
-  for (const std::shared_ptr<StreamState>& stream : content.cancellations) {
-    const auto found = running_.find(stream.get());
-    if (found != running_.end()) loop_.abort(found->second);
-  }
+  if (content.cancelled) abort_cancelled();
   if (content.abort_all) abort_all();
   for (std::promise<bool>& flush : content.flushes) {
     const bool idle = loop_.idle();
@@ -178,6 +206,15 @@ bool EngineThread::handle(EngineInbox::Content content) {
     flush.set_value(idle);
   }
   return !content.stop;
+}
+
+void EngineThread::abort_cancelled() {
+  std::vector<RequestId> cancelled;
+  for (const auto& [stream, id] : running_) {
+    const std::lock_guard lock(stream->mutex);
+    if (stream->cancelled) cancelled.push_back(id);
+  }
+  for (const RequestId id : cancelled) loop_.abort(id);
 }
 
 void EngineThread::abort_all() {
@@ -188,6 +225,7 @@ void EngineThread::publish() {
   {
     const std::lock_guard lock(mutex_);
     stats_ = loop_.stats();
+    if (page_holders_wanted_.exchange(false)) page_holders_ = loop_.scheduler().page_holders();
   }
   inbox_->note_ended(std::exchange(newly_ended_, 0));
 }

@@ -3,6 +3,7 @@
 // Owner: Engine. Thread rule: public members from any thread.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <future>
@@ -42,17 +43,19 @@ class EngineInbox {
   };
   struct Content {
     std::vector<Arrival> arrivals;
-    std::vector<std::shared_ptr<StreamState>> cancellations;
+    bool cancelled = false;  // some stream is, as it says itself
     bool abort_all = false;
     bool stop = false;
+    bool look = false;  // someone wants to see how things stand
     std::vector<std::promise<bool>> flushes;
   };
 
   // False when the engine is draining or gone.
   bool submit(std::vector<Arrival> arrivals);
-  void cancel(std::shared_ptr<StreamState> stream);
+  void cancel() noexcept;  // needs no memory: readers let go of streams when there is none
   void refuse_new();
   void abort_all();
+  void look();
   // Ready once the engine thread has done it, or not.
   std::future<bool> flush();
   void stop();
@@ -80,14 +83,21 @@ class EngineThread {
 
   std::vector<SubmitResult> submit(std::vector<Request> requests);
   EngineStats stats() const;
+  // Who has which page of the cache (PageHolder, in the order of their ids). Never waits for the
+  // engine: as it was at the end of the step after which somebody last asked.
+  std::vector<int16_t> page_holders();
   void drain(std::chrono::milliseconds timeout);
   bool flush_cache() { return inbox_->flush().get(); }
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  // How long its thread has been at work without coming back for more; 0 while it waits.
+  std::chrono::milliseconds busy_for() const;
   int64_t max_total_len() const { return loop_.scheduler().capacity().max_total_len().value; }
 
  private:
   void run();
+  EngineInbox::Content next_content();
   bool handle(EngineInbox::Content content);
+  void abort_cancelled();
   void abort_all();
   void publish();
 
@@ -99,8 +109,12 @@ class EngineThread {
 
   int64_t newly_ended_ = 0;  // likewise
 
+  // When it last came back for more, in ticks of the steady clock; 0: it waits.
+  std::atomic<std::chrono::steady_clock::rep> busy_since_{0};
   mutable std::mutex mutex_;
   EngineStats stats_;
+  std::vector<int16_t> page_holders_;
+  std::atomic<bool> page_holders_wanted_{false};
   std::thread thread_;
 };
 

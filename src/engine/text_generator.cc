@@ -34,13 +34,15 @@ void check_generation(const std::vector<int32_t>& prompt, const Request& request
   const auto valid = validate_request(as_ids, tokenizer, config.vocab_size);
   if (!valid) throw_error(ErrorCode::kUsage, "{}", valid.error().message);
   // Not as a sum: max_tokens may be any number.
-  if (request.max_tokens > context_length - static_cast<int64_t>(prompt.size()))
-    throw_error(ErrorCode::kUsage,
-                "This model's maximum context length is {} tokens: {} prompt tokens and {} new "
-                "ones were asked for "
-                "(lower --max-tokens{})",
-                context_length, prompt.size(), request.max_tokens,
-                context_length < config.max_positions ? " or raise --context-length" : "");
+  const int64_t room = context_length - static_cast<int64_t>(prompt.size());
+  if (request.max_tokens > room)
+    throw_error(
+        ErrorCode::kUsage,
+        "This model's maximum context length is {} tokens: {} prompt tokens and {} new ones were "
+        "asked for ({}{})",
+        context_length, prompt.size(), request.max_tokens,
+        room < 1 ? "shorten the prompt" : fmt::format("lower --max-tokens to {}", room),
+        context_length < config.max_positions ? " or raise --context-length" : "");
 }
 
 TextGenerator::TextGenerator(LoadedModel& model, const Tokenizer* tokenizer)

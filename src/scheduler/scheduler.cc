@@ -182,6 +182,20 @@ SchedulerStats Scheduler::stats() const {
   return stats;
 }
 
+std::vector<int16_t> Scheduler::page_holders() const {
+  const PagePool& pool = cache_.pool();
+  std::vector<int16_t> holders(static_cast<size_t>(pool.usable().value), kDepartingPage);
+  const auto holder = [&](PageId page) -> int16_t& { return holders[page.value - 1]; };  // 0: sink
+  for (size_t i = 0; i < holders.size(); ++i)
+    if (pool.is_free(PageId{static_cast<int32_t>(i) + 1})) holders[i] = kFreePage;
+  cache_.tree().for_each_page(
+      [&](PageId page, bool locked) { holder(page) = locked ? kSharedPage : kCachedPage; });
+  for (Sequence* request : running_)
+    for (const PageRef& page : request->pages()->own_pages())
+      holder(page.id()) = static_cast<int16_t>(request->pages()->slot().value);
+  return holders;
+}
+
 Ledger Scheduler::ledger() const {
   Ledger ledger{.free = cache_.pool().free(),
                 .cached = cache_.tree().size(),

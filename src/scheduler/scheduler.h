@@ -25,6 +25,14 @@ struct SchedulerConfig {
   int32_t retract_every = 0;  // steps between forced retractions, 0: none
 };
 
+// Who has a page: the slot of a running request, or one of these.
+enum PageHolder : int16_t {
+  kFreePage = -1,
+  kDepartingPage = -2,  // let go, a step under way may still read it
+  kCachedPage = -3,     // in the prefix cache
+  kSharedPage = -4,     // likewise, and read by running requests
+};
+
 // Counters only grow, and only by what was really admitted or committed.
 struct SchedulerStats {
   int64_t waiting = 0;
@@ -62,6 +70,8 @@ class Scheduler {
   int32_t running_count() const { return static_cast<int32_t>(running_.size()); }
   bool idle() const { return requests_.empty() && outstanding_.empty(); }
   SchedulerStats stats() const;
+  // Of every usable page, in the order of their ids: who has it.
+  std::vector<int16_t> page_holders() const;
   const Capacity& capacity() const { return cache_.capacity(); }
   KvCache& cache() { return cache_; }
   const KvCache& cache() const { return cache_; }

@@ -84,10 +84,11 @@ void Generation::start() {
     return exchange_->send(
         to_response(unavailable("server_busy", "The request queue is full: try again soon.")));
   }
+  counts_ = true;
   std::vector<SubmitResult> results = serving_.engine.submit(requests());
   for (const SubmitResult& result : results) {
     if (result) continue;
-    serving_.open.release(streams);
+    release();
     const RequestError& error = result.error();
     if (serving_.draining)
       return exchange_->send(to_response(unavailable("shutting_down",
@@ -96,6 +97,15 @@ void Generation::start() {
     serving_.metrics.count_rejection("invalid");
     return exchange_->send(to_response(api_error({error.message, error.param})));
   }
+  try {
+    run(std::move(results));
+  } catch (const std::exception&) {  // no memory: the exchange tells it
+    close("failed");
+    throw;
+  }
+}
+
+void Generation::run(std::vector<SubmitResult> results) {
   serving_.open.add(shared_from_this());
   exchange_->on_gone([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->client_gone();
@@ -119,12 +129,16 @@ void Generation::listen(std::vector<SubmitResult> results) {
   for (Source& source : sources_) source.stream.on_event([waker = waker_] { Waker::wake(waker); });
 }
 
-void Generation::Waker::wake(const std::shared_ptr<Waker>& waker) {
+void Generation::Waker::wake(const std::shared_ptr<Waker>& waker) noexcept {
   if (waker->posted.exchange(true)) return;
-  waker->exchange->post([waker] {
+  try {
+    waker->exchange->post([waker] {
+      waker->posted = false;
+      if (const auto owner = waker->generation.lock()) owner->pump();
+    });
+  } catch (const std::bad_alloc&) {  // the next event or look at the time will do
     waker->posted = false;
-    if (const auto owner = waker->generation.lock()) owner->pump();
-  });
+  }
 }
 
 void Generation::begin_stream() {
@@ -144,6 +158,7 @@ void Generation::watch() {
     const auto self = weak.lock();
     if (!self || self->closed_) return;
     self->look_at_time();
+    self->pump();
     self->watch();
   });
 }
@@ -248,7 +263,7 @@ Piece Generation::take(Source& source) {
 
 void Generation::begin_with_echo(const Event& event, Choice& choice, Piece& piece) {
   piece.has_echo = true;
-  piece.text = spec_.echoes[choice.prompt];
+  if (!spec_.echoes.empty()) piece.text = spec_.echoes[choice.prompt];
   choice.prompt_logprobs = event.prompt_logprobs;
 }
 
@@ -304,8 +319,8 @@ bool Generation::all_ended() const {
 }
 
 // Before the last bytes: who has read them may ask for what only an idle server does.
-void Generation::release() {
-  if (!std::exchange(released_, true))
+void Generation::release() noexcept {
+  if (std::exchange(counts_, false))
     serving_.open.release(static_cast<int64_t>(record_.choices.size()));
 }
 
@@ -346,10 +361,18 @@ void Generation::client_gone() {
 }
 
 // Letting go of the streams cancels what still runs.
-void Generation::close(const char* outcome) {
-  closed_ = true;
+void Generation::close(const char* outcome) noexcept {
+  if (std::exchange(closed_, true)) return;
   sources_.clear();
   release();
+  try {
+    log_end(outcome);
+  } catch (const std::exception&) {  // no memory: a line is lost
+  }
+  serving_.open.remove(shared_from_this());
+}
+
+void Generation::log_end(const char* outcome) const {
   const Usage usage = record_.usage();
   const GenerationStats& stats = record_.choices[0].stats;
   serving_.log.write("request", {{"id", record_.id},
@@ -363,7 +386,6 @@ void Generation::close(const char* outcome) {
                                  {"ttft_ms", static_cast<int64_t>(stats.ttft_s * 1e3)},
                                  {"total_ms", static_cast<int64_t>(elapsed_s() * 1e3)},
                                  {"accept_length", stats.accept_length()}});
-  serving_.open.remove(shared_from_this());
 }
 
 void Generation::abort() {

@@ -20,6 +20,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
  public:
   Generation(Serving& serving, std::shared_ptr<Exchange> exchange, GenerationSpec spec,
              std::unique_ptr<Projection> projection);
+  ~Generation() { release(); }
 
   // Submits and answers, or refuses.
   void start();
@@ -27,6 +28,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void abort();
   // The client's name for it, or ours with or without its prefix.
   bool is_called(std::string_view name) const;
+  const std::string& name() const { return record_.id; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -35,7 +37,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::weak_ptr<Generation> generation;
     std::shared_ptr<Exchange> exchange;
     std::atomic<bool> posted{false};
-    static void wake(const std::shared_ptr<Waker>& waker);
+    static void wake(const std::shared_ptr<Waker>& waker) noexcept;
   };
   struct Source {
     size_t choice;
@@ -43,6 +45,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   };
 
   std::vector<Request> requests() const;
+  void run(std::vector<SubmitResult> results);
   void listen(std::vector<SubmitResult> results);
   void begin_stream();
   void watch();
@@ -55,11 +58,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
   TokenSource::Part parse(const Event& event, Choice& choice, Piece& piece);
   bool scores_prompt() const { return spec_.options.prompt_top_logprobs.has_value(); }
   bool all_ended() const;
-  void release();
+  void release() noexcept;
   void finish();
   void fail(const ApiError& error);
   void client_gone();
-  void close(const char* outcome);
+  void close(const char* outcome) noexcept;
+  void log_end(const char* outcome) const;
   double elapsed_s() const;
 
   Serving& serving_;
@@ -75,7 +79,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Clock::time_point latest_write_ = start_;
   bool streaming_ = false;
   bool closed_ = false;
-  bool released_ = false;  // its streams count no longer
+  bool counts_ = false;  // its streams do, among those that are open
 };
 
 }  // namespace foresail

@@ -101,6 +101,35 @@ OrderedJson loads(const RouteContext& context) {
          {"spec", speculation(serving.metrics)}}}}};
 }
 
+const char* holder_name(int16_t holder) {
+  switch (holder) {
+    case kFreePage:
+      return "free";
+    case kDepartingPage:
+      return "in_flight";
+    case kCachedPage:
+      return "cached";
+    case kSharedPage:
+      return "shared";
+    default:
+      return "used";
+  }
+}
+
+// Pages in the order of their ids, neighbours with one holder together: {"state","pages","slot"}.
+OrderedJson kv_pages(const RouteContext& context) {
+  const std::vector<int16_t> holders = context.serving->engine.page_holders();
+  OrderedJson runs = OrderedJson::array();
+  for (size_t begin = 0, end = 0; begin < holders.size(); begin = end) {
+    while (end < holders.size() && holders[end] == holders[begin]) ++end;
+    runs.push_back({{"state", holder_name(holders[begin])}, {"pages", end - begin}});
+    if (holders[begin] >= 0) runs.back()["slot"] = holders[begin];
+  }
+  return {{"page_size", context.options.engine.page_size},
+          {"total", holders.size()},
+          {"runs", std::move(runs)}};
+}
+
 void send_model(const RouteContext& context, Exchange& exchange) {
   const ServedModel& model = context.serving->model;
   const std::string name = exchange.request().path.substr(std::string("/v1/models/").size());
@@ -166,6 +195,8 @@ void add_info_routes(Router& router, RouteContext context) {
                 }});
   router.add({"GET", "/v1/loads", Access::kUser, When::kLoaded,
               [context](const auto& exchange) { send_json(*exchange, loads(context)); }});
+  router.add({"GET", "/v1/kv_pages", Access::kUser, When::kLoaded,
+              [context](const auto& exchange) { send_json(*exchange, kv_pages(context)); }});
   router.add({"GET", "/metrics", Access::kUser, When::kLoaded, [context](const auto& exchange) {
                 const Serving& serving = *context.serving;
                 exchange->send(

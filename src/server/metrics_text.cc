@@ -99,6 +99,8 @@ void write_engine(Writer& out, const EngineStats& engine) {
           "prefix_cache_hits_total");
   out.one("counter", "num_preemptions_total", "Requests whose pages were taken back for a while.",
           engine.retractions, "num_preemptions_total");
+  out.one("counter", "nan_logits_total",
+          "Requests that ended because their logits were no numbers.", engine.nan_logits);
   out.one("counter", "engine_steps_total", "Steps of the engine.", engine.steps);
   out.one("counter", "attention_plans_total", "Attention plans: one per pass or draft loop.",
           engine.attention_plans);
@@ -106,6 +108,12 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.sample(kOwn, "metadata_builds_total", engine.key_index_builds, label("kind", "key_index"));
   out.sample(kOwn, "metadata_builds_total", engine.chunk_lists, label("kind", "chunk_list"));
   out.sample(kOwn, "metadata_builds_total", engine.ragged_plans, label("kind", "ragged_plan"));
+  out.head(kOwn, "attention_fallback_total", "counter",
+           "Prefill passes that could not run expanded, by reason.");
+  out.sample(kOwn, "attention_fallback_total", engine.fallbacks_segmented,
+             label("reason", "segmented"));
+  out.sample(kOwn, "attention_fallback_total", engine.fallbacks_prefix,
+             label("reason", "prefix_not_chunked"));
   if (engine.device_passes == 0) return;  // a CPU
   out.one("counter", "device_waits_total", "Times the host waited for the GPU.",
           engine.device_waits);
@@ -206,6 +214,7 @@ void write_http(Writer& out, const Metrics& metrics, const HttpCounters& http) {
   for (const auto& [reason, count] : metrics.rejections())
     out.sample(kOwn, "requests_rejected_total", count, label("reason", reason));
   const std::pair<const char*, const std::atomic<int64_t>&> limits[] = {
+      {"out_of_memory", http.out_of_memory_total},
       {"connections", http.over_connections_total},
       {"headers_too_large", http.header_too_large_total},
       {"request_too_large", http.body_too_large_total},

@@ -35,6 +35,13 @@ int OpenRequests::abort(const std::string& name) {
   return count;
 }
 
+std::vector<std::string> OpenRequests::names() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const std::shared_ptr<Generation>& generation : open_) names.push_back(generation->name());
+  return names;
+}
+
 bool OpenRequests::empty() const {
   const std::lock_guard lock(mutex_);
   return open_.empty();

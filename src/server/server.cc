@@ -78,8 +78,7 @@ Server::Parts::Parts(ServeOptions the_options)
   add_text_routes(router, context);
   add_model_routes(router, context);
   add_admin_routes(router, context);
-  http = std::make_unique<HttpServer>(options.host, options.port, options.http_threads,
-                                      options.http, *this);
+  http = std::make_unique<HttpServer>(options.address, options.http_threads, options.http, *this);
   http_counters = &http->counters();
 }
 
@@ -206,8 +205,16 @@ void Server::hurry() {
   parts_->open.abort("");
 }
 
+std::chrono::milliseconds Server::stalled_for() const {
+  return parts_->engine->busy_for();
+}
+std::vector<std::string> Server::open_requests() const {
+  return parts_->open.names();
+}
+
 std::string Server::url() const {
-  const std::string& host = parts_->options.host;
+  const auto& [host, unused, unix_path] = parts_->options.address;
+  if (!unix_path.empty()) return "unix:" + unix_path;
   const bool v6 = host.find(':') != std::string::npos;
   return fmt::format("http://{}{}{}:{}", v6 ? "[" : "", host, v6 ? "]" : "", port());
 }

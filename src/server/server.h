@@ -8,6 +8,7 @@
 
 #include "foresail/options.h"
 #include "server/http/http_limits.h"
+#include "server/http/http_server.h"
 #include "server/log.h"
 #include "server/served_model.h"
 
@@ -15,8 +16,7 @@ namespace foresail {
 
 struct ServeOptions {
   EngineOptions engine;
-  std::string host = "127.0.0.1";
-  int port = 8000;  // 0: any that is free
+  ListenAddress address;
   int http_threads = 2;
   HttpLimits http;
   ApiLimits api;
@@ -46,7 +46,7 @@ class Server {
   // Loads the model; serves from then on. Throws Error.
   void load();
   int port() const;
-  // "http://127.0.0.1:8000"
+  // "http://127.0.0.1:8000", "unix:/run/foresail.sock"
   std::string url() const;
   const ServedModel& model() const;
   // Refuses new requests, waits for those that run, aborts what is left after the timeout, closes
@@ -54,6 +54,10 @@ class Server {
   void drain(std::chrono::milliseconds timeout);
   // From any thread: aborts what a drain is still waiting for.
   void hurry();
+  // From any thread, once the model is loaded: how long the engine has been in one step, and the
+  // names of the requests under way.
+  std::chrono::milliseconds stalled_for() const;
+  std::vector<std::string> open_requests() const;
 
  private:
   class Parts;

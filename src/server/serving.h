@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 #include "engine/engine_thread.h"
 #include "server/log.h"
@@ -34,6 +35,7 @@ class OpenRequests {
   // Of that name, or all when it is empty. How many there were.
   int abort(const std::string& name);
   bool empty() const;
+  std::vector<std::string> names() const;
 
  private:
   int64_t limit_;

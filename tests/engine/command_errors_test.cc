@@ -6,9 +6,13 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -41,6 +45,14 @@ class CommandErrors : public testing::Test {
     EXPECT_THAT(text, HasSubstr(message));
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
   }
+  static std::string output_of(const std::string& arguments) {
+    const std::string command = std::string(FORESAIL_BIN_DIR) + "/foresail " + arguments;
+    std::string text;
+    std::FILE* const pipe = popen(command.c_str(), "r");
+    for (int c; (c = std::fgetc(pipe)) != EOF;) text.push_back(static_cast<char>(c));
+    EXPECT_EQ(pclose(pipe), 0) << arguments;
+    return text;
+  }
   void expect_run_refused(const std::string& flags, const std::string& message) {
     expect_refused("run " + model_path("tales") + " --quiet -p Once " + flags, 2, message);
   }
@@ -57,8 +69,8 @@ TEST_F(CommandErrors, SamplingThatMakesNoSense) {
   expect_run_refused("--repetition-penalty 1e30", "choose a number, 0.001 to 1000, instead of");
   expect_run_refused("--presence-penalty nan", "--presence-penalty: choose a number, -2 to 2");
   expect_run_refused("--frequency-penalty nan", "--frequency-penalty: choose a number, -2 to 2");
-  expect_run_refused("--logit-bias 3 nan", "logit_bias");
-  expect_run_refused("--logit-bias 3 inf", "logit_bias");
+  expect_run_refused("--logit-bias 3 nan", "--logit-bias: choose a number instead of \"nan\"");
+  expect_run_refused("--logit-bias 3 inf", "--logit-bias: choose a number instead of \"inf\"");
   expect_run_refused("--logit-bias 99999 1", "token 99999 is outside the vocabulary of 8192");
   expect_run_refused("--stop ''", "a stop string is empty");
   expect_run_refused("--min-tokens 200", "min_tokens 200 is not between 0 and max_tokens 128");
@@ -72,8 +84,8 @@ TEST_F(CommandErrors, NumbersThatAreTooLarge) {
                      "--context-length: choose a whole number, 0 or more, instead of");
   expect_refused("serve models/tales --mem-fraction-static nan", 2,
                  "--mem-fraction-static: choose a number, 0 to 1, instead of \"nan\"");
-  expect_run_refused("--speculative-simulate-accept-length nan", "choose 1 to 16");
-  expect_run_refused("--speculative-simulate-accept-length -3", "choose 1 to 16");
+  expect_run_refused("--speculative-simulate-accept-length nan", "choose a number, 1 to 16");
+  expect_run_refused("--speculative-simulate-accept-length -3", "choose a number, 1 to 16");
 }
 
 TEST_F(CommandErrors, WhatIsMissingOrWrongIsNamed) {
@@ -89,11 +101,67 @@ TEST_F(CommandErrors, WhatIsMissingOrWrongIsNamed) {
   expect_run_refused("--seed", "--seed needs a value: random seed");
   expect_run_refused("--seed x", "--seed: choose a whole number, 0 or more, instead of \"x\"");
   expect_run_refused("--logit-bias 3", "--logit-bias needs two values: TOKEN BIAS, repeatable");
-  expect_run_refused("--logit-bias a b", "choose a whole number and a number instead of \"a b\"");
+  expect_run_refused("--logit-bias a b", "--logit-bias: choose a whole number instead of \"a\"");
+  expect_run_refused("--logit-bias 3 b", "--logit-bias: choose a number instead of \"b\"");
   expect_run_refused("--dtype f32 --dtype bf16", "--dtype is given 2 times: keep one");
   expect_run_refused("--page-size 7", "--page-size: choose one of 1, 16, 32, 64 instead of \"7\"");
   expect_run_refused("--threads a",
                      "--threads: choose a whole number, 0 to 1024, instead of \"a\"");
+}
+
+// What the parser would take for 0, 1, 8 or a number. Found in the help, so that no flag is left
+// out.
+TEST_F(CommandErrors, NoFlagTakesAnOddNumberOrNothing) {
+  std::vector<std::string> commands = {"run",        "chat",     "serve",      "generate",
+                                       "inspect",    "tokenize", "detokenize", "template",
+                                       "make-model", "env"};
+  for (const char* name : {"logits", "perplexity", "acceptance", "draft"})
+    commands.push_back(std::string("eval ") + name);
+  for (const char* name : {"kernels", "latency", "depth", "ab", "serve"})
+    commands.push_back(std::string("bench ") + name);
+  const std::regex flag("^ +(?:-[a-zA-Z],)?(--[a-z-]+)(?:,--[a-z-]+)* (INT|UINT|FLOAT|TEXT)");
+  const std::set<std::string> may_be_empty = {"--prompt", "--text", "--stop", "--system", "--ids"};
+  std::set<std::string> seen;
+  for (const std::string& command : commands) {
+    std::istringstream help(output_of(command + " --help"));
+    for (std::string line; std::getline(help, line);) {
+      std::smatch found;
+      // The same line twice is the same flag of two commands.
+      if (!std::regex_search(line, found, flag) || !seen.insert(line).second) continue;
+      const std::string name = found[1], type = found[2];
+      std::vector<std::string> values;
+      if (may_be_empty.count(name) == 0) values = {""};
+      if (type != "TEXT") values.insert(values.end(), {"nan", "true", "5x", "0x10"});
+      for (const std::string& value : values)
+        expect_refused(command + " " + name + " '" + value + "'", 2, "error: --");
+    }
+  }
+  EXPECT_GT(seen.size(), 100u);
+  expect_refused("run --json=5 x", 2, "--json takes no value");
+  EXPECT_EQ(output_of("tokenize " + model_path("tales") + " -p ''"), "\n");
+  EXPECT_EQ(output_of("detokenize " + model_path("tales") + " --ids ''"), "\n");
+  EXPECT_EQ(output_of("tokenize " + model_path("tales") + " --prompt Once"),
+            output_of("tokenize " + model_path("tales") + " --text Once"));
+  // Leading zeros are decimal.
+  expect_run_refused("--max-tokens 09999", "3 prompt tokens and 9999 new ones");
+}
+
+TEST_F(CommandErrors, FlagsThatNothingWouldRead) {
+  expect_run_refused("--speculative-draft-model-path x",
+                     "--speculative-draft-model-path needs --speculative-algorithm: choose MTP");
+  expect_run_refused("--speculative-num-steps 2", "needs --speculative-algorithm");
+  expect_run_refused("--speculative-fixed", "needs --speculative-algorithm");
+  expect_run_refused("--speculative-algorithm MTP --speculative-draft-model-path x",
+                     "is for EAGLE, EAGLE3 and STANDALONE: MTP drafts without a folder");
+  expect_run_refused("--speculative-algorithm MTP --speculative-eagle-topk 4",
+                     "--speculative-eagle-topk: choose one of 1 instead of \"4\"");
+  const std::string serve = "serve " + model_path("tales") + " --port 0 --quiet ";
+  expect_refused(serve + "--max-total-tokens 9000 --mem-fraction-static 0.5", 2,
+                 "does not go with");
+  expect_refused(serve + "--uds x", 2, "--port does not go with --uds: leave one out");
+  expect_refused("tokenize " + model_path("tales") + " -p a --text-file b", 2, "does not go with");
+  expect_refused("bench serve --dataset-name random --dataset-path x --vocab-size 5", 2,
+                 "--dataset-path is not read by --dataset-name random");
 }
 
 // A wrong combination must not cost the minutes that a large model takes to load.

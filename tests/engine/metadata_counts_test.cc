@@ -76,6 +76,7 @@ TEST(MetadataCounts, RaggedPlansOnlyWhereIndexedRunsExpandedChunks) {
   const Served paged = serve_with(with("paged", "expanded", 16), SpeculativeAlgorithm::kMtp);
   EXPECT_GT(paged.stats.chunk_lists, 0);
   EXPECT_EQ(paged.stats.ragged_plans, 0);
+  EXPECT_EQ(paged.stats.fallbacks_prefix + paged.stats.fallbacks_segmented, 0);
   const Served indexed = serve_with(with("indexed", "expanded", 16), SpeculativeAlgorithm::kMtp);
   EXPECT_EQ(indexed.ids, paged.ids);
   EXPECT_EQ(indexed.stats.chunk_lists, paged.stats.chunk_lists);
@@ -94,11 +95,15 @@ TEST(MetadataCounts, WithoutPrefixChunksAPrefixRunsAbsorbed) {
   options.disable_chunked_prefix_cache = true;
   const Served served = serve_with(options, SpeculativeAlgorithm::kMtp);
   EXPECT_EQ(served.stats.chunk_lists, 0);
+  EXPECT_GT(served.stats.fallbacks_prefix, 0);
+  EXPECT_EQ(served.stats.fallbacks_segmented, 0);
   options = with("indexed", "expanded", 16);
   options.segmented_prefill = true;
   options.fallback_attention_backend = "paged";
   const Served segmented = serve_with(options, SpeculativeAlgorithm::kMtp);
   EXPECT_EQ(segmented.stats.chunk_lists, 0);
+  EXPECT_EQ(segmented.stats.fallbacks_prefix, 0);
+  EXPECT_GT(segmented.stats.fallbacks_segmented, 0);
   EXPECT_EQ(segmented.ids,
             serve_with(with("paged", "absorbed", 16), SpeculativeAlgorithm::kMtp).ids);
 }

@@ -81,7 +81,10 @@ TEST_F(Completions, Row19And20IgnoreEosAndMinTokens) {
   json = complete({{"logit_bias", {{"1", 100}}}, {"min_tokens", 4}}).json();
   EXPECT_EQ(json["usage"]["completion_tokens"], 5);  // four others, then the end token
   EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
-  expect_refused(complete({{"min_tokens", 20}}), "min_tokens", "20");
+  expect_refused(complete({{"min_tokens", 20}}), "min_tokens",
+                 "'min_tokens' 20 is more than the 12 tokens that the output may have");
+  expect_refused(complete({{"min_tokens", 1}, {"max_tokens", 0}, {"echo", true}}), "min_tokens",
+                 "1 is more than the 0 tokens");
 }
 
 TEST_F(Completions, Row21And24StopStrings) {
@@ -296,7 +299,8 @@ TEST_F(Completions, Row34And79PenaltiesReachTheEngineAndHoldUnderSpeculation) {
 
 TEST_F(Completions, Row35And36WhatIsNotServedIsNamed) {
   expect_refused(complete({{"suffix", "x"}}), "suffix", "not supported");
-  expect_refused(complete({{"best_of", 1}, {"n", 2}}), "best_of", "2");
+  expect_refused(complete({{"best_of", 1}, {"n", 2}}), "best_of", "must equal 'n' (2), not 1");
+  expect_refused(complete({{"best_of", 3}}), "best_of", "must equal 'n' (1), not 3");
   EXPECT_EQ(complete({{"best_of", 2}, {"n", 2}}).status, 200);
   for (const char* field : {"prompt_logprobs", "guided_grammar", "ebnf", "allowed_token_ids"})
     expect_refused(complete({{field, {{"x", 1}}}}), field, "not supported");
@@ -322,10 +326,83 @@ TEST_F(Completions, TheNativeShapeOfLoadTools) {
   EXPECT_EQ(stream.chunks().back()["text"], one["text"]);
   EXPECT_EQ(stream.events().back(), "[DONE]");
   expect_refused(post("/generate", {{"sampling_params", params}}), "text", "must be given");
-  expect_refused(post("/generate", {{"text", "a"}, {"return_logprob", true}}), "return_logprob",
-                 "not supported");
+  expect_refused(post("/generate", {{"text", "a"}, {"token_ids_logprob", {1}}}),
+                 "token_ids_logprob", "not supported");
   expect_refused(post("/generate", {{"text", "a"}, {"sampling_params", {{"top_p", 2}}}}),
                  "sampling_params.top_p", "not 2");
+}
+
+TEST_F(Completions, LogprobsInTheNativeShape) {
+  const OrderedJson ids = tokens_of(port(), "Once upon a time");
+  const OrderedJson body = {
+      {"input_ids", ids},       {"sampling_params", {{"temperature", 0}, {"max_new_tokens", 4}}},
+      {"return_logprob", true}, {"top_logprobs_num", 2},
+      {"logprob_start_len", 0}, {"return_text_in_logprobs", true}};
+  const OrderedJson answer = post("/generate", body).json();
+  const OrderedJson& meta = answer["meta_info"];
+  const OrderedJson same =
+      complete({{"prompt", ids}, {"max_tokens", 4}, {"echo", true}, {"logprobs", 2}})
+          .json()["choices"][0]["logprobs"];
+  const auto expect_same = [&](const OrderedJson& entry, const OrderedJson& top, size_t place) {
+    const OrderedJson& logprob = same["token_logprobs"][place];
+    EXPECT_EQ(entry[2], same["tokens"][place]);
+    if (logprob.is_null()) {
+      EXPECT_TRUE(entry[0].is_null() && top.is_null());
+      return;
+    }
+    EXPECT_FLOAT_EQ(entry[0].get<float>(), logprob.get<float>());
+    ASSERT_EQ(top.size(), 2u);
+    for (const OrderedJson& best : top)
+      EXPECT_FLOAT_EQ(best[0].get<float>(),
+                      same["top_logprobs"][place][best[2].get<std::string>()].get<float>());
+  };
+  ASSERT_EQ(meta["input_token_logprobs"].size(), ids.size());
+  ASSERT_EQ(meta["output_token_logprobs"].size(), 4u);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    EXPECT_EQ(meta["input_token_logprobs"][i][1], ids[i]);
+    expect_same(meta["input_token_logprobs"][i], meta["input_top_logprobs"][i], i);
+  }
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(meta["output_token_logprobs"][i][1], answer["output_ids"][i]);
+    expect_same(meta["output_token_logprobs"][i], meta["output_top_logprobs"][i], ids.size() + i);
+  }
+
+  OrderedJson other = body;
+  other["logprob_start_len"] = 2;  // what is told begins there
+  other["return_text_in_logprobs"] = false;
+  const OrderedJson later = post("/generate", other).json()["meta_info"]["input_token_logprobs"];
+  ASSERT_EQ(later.size(), ids.size() - 2);
+  EXPECT_EQ(later[0], OrderedJson::array({nullptr, ids[2], nullptr}));
+  EXPECT_EQ(later[1][0], meta["input_token_logprobs"][3][0]);
+  EXPECT_TRUE(later[1][2].is_null());
+
+  other = body;
+  other["logprob_start_len"] = -1;  // of the output alone, without the best ones
+  other["top_logprobs_num"] = 0;
+  other["stream"] = true;
+  const OrderedJson last = post("/generate", other).chunks().back()["meta_info"];
+  EXPECT_EQ(last["input_token_logprobs"].size(), 0u);
+  EXPECT_EQ(last["output_token_logprobs"], meta["output_token_logprobs"]);
+  EXPECT_FALSE(last.contains("output_top_logprobs"));
+
+  for (const bool stream : {false, true}) {  // a prompt scored and nothing written
+    other = body;
+    other["sampling_params"]["max_new_tokens"] = 0;
+    other["stream"] = stream;
+    const TestResponse response = post("/generate", other);
+    const OrderedJson scored = stream ? response.chunks().back() : response.json();
+    EXPECT_EQ(scored["meta_info"]["input_token_logprobs"], meta["input_token_logprobs"]);
+    EXPECT_EQ(scored["meta_info"]["output_token_logprobs"].size(), 0u);
+    EXPECT_EQ(scored["meta_info"]["finish_reason"]["type"], "length");
+    other["return_logprob"] = false;
+    const TestResponse nothing = post("/generate", other);
+    EXPECT_EQ((stream ? nothing.chunks().back() : nothing.json())["text"], "");
+  }
+  other = body;
+  other["logprob_start_len"] = ids.size();
+  expect_refused(post("/generate", other), "logprob_start_len", "a prompt has");
+  other["logprob_start_len"] = -2;
+  expect_refused(post("/generate", other), "logprob_start_len", "from -1");
 }
 
 }  // namespace

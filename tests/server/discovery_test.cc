@@ -70,6 +70,32 @@ TEST_F(Discovery, Row6ServerInfoHasTheAcceptLengthAfterASpeculativeRequest) {
   }
 }
 
+// Who has which page, in the order of the pages.
+TEST_F(Discovery, PagesByTheirPlace) {
+  const auto pages = [&](const std::string& state) {
+    int64_t count = 0, total = 0;
+    const OrderedJson map = get("/v1/kv_pages").json();
+    for (const OrderedJson& run : map["runs"]) {
+      total += run["pages"].get<int64_t>();
+      if (run["state"] == state) count += run["pages"].get<int64_t>();
+      EXPECT_EQ(run.contains("slot"), run["state"] == "used");
+    }
+    EXPECT_EQ(total, map["total"]);
+    return count;
+  };
+  const std::string prompt(300, 'x');
+  complete({{"prompt", prompt}});
+  EXPECT_TRUE(eventually([&] { return pages("cached") > 0 && pages("used") == 0; }));
+  TestClient client(port());
+  client.send(request_text(
+      "POST", "/v1/completions",
+      OrderedJson{{"prompt", prompt}, {"max_tokens", 600}, {"ignore_eos", true}, {"stream", true}}
+          .dump()));
+  EXPECT_TRUE(eventually([&] { return pages("shared") > 0 && pages("used") > 0; }));
+  client.close();
+  EXPECT_TRUE(eventually([&] { return pages("shared") == 0 && pages("used") == 0; }));
+}
+
 TEST_F(Discovery, Row7HeadAndOptions) {
   TestClient client(port());
   const TestResponse head = client.request("HEAD", "/v1/models");

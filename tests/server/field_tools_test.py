@@ -1,5 +1,6 @@
 """The requests of the field's tools, and their answers read as those tools read them: lm-eval
-(local-completions), vllm bench serve, sglang.bench_serving. Written by hand from their sources, since
+(local-completions, sglang-generate), vllm bench serve, sglang's bench_serving and
+bench_one_batch_server. Written by hand from their sources, since
 the tools themselves are too large to install here; only the standard library is needed.
 
 field_tools_test.py FORESAIL MODEL
@@ -80,6 +81,44 @@ class FieldTools(unittest.TestCase):
         for text in texts:
             self.assertTrue(text)
             self.assertNotIn(".", text)
+
+    # lm_eval/models/sglang_generate_API.py
+
+    def test_lm_eval_sglang_generate(self):
+        contexts, whole = [], []
+        for context, continuation in ((PROMPT, " there was"), ("The old captain", " zebra")):
+            contexts.append(len(self.tokenize(context)))
+            whole.append(self.tokenize(context + continuation))
+        outputs = self.ask("/generate", {
+            "input_ids": whole, "sampling_params": {"max_new_tokens": 1, "temperature": 0},
+            "return_logprob": True, "top_logprobs_num": 1, "logprob_start_len": 0})
+        results = []
+        for output, context_len, tokens in zip(outputs, contexts, whole):
+            logprobs = output["meta_info"]["input_token_logprobs"]
+            top = output["meta_info"]["input_top_logprobs"]
+            self.assertEqual([entry[1] for entry in logprobs], tokens)
+            is_greedy = all(entry[1] == best[0][1] for entry, best in
+                            zip(logprobs[context_len:], top[context_len:]))
+            results.append((sum(entry[0] for entry in logprobs[context_len:]), is_greedy))
+        self.assertLess(results[1][0], results[0][0])
+        self.assertFalse(results[1][1])
+        # The same figures as in OpenAI's shape.
+        choices = self.ask("/v1/completions", {"prompt": whole, "temperature": 0, "max_tokens": 1,
+                                               "logprobs": 1, "echo": True})["choices"]
+        for choice, (total, _), context_len, tokens in zip(choices, results, contexts, whole):
+            values = choice["logprobs"]["token_logprobs"][context_len:len(tokens)]
+            self.assertAlmostEqual(sum(values), total, places=4)
+
+    # sglang/bench_one_batch_server.py
+
+    def test_sglang_bench_one_batch_server(self):
+        answers = self.ask("/generate", {
+            "input_ids": [self.tokenize(PROMPT)] * 2,
+            "sampling_params": {"temperature": 0.0, "max_new_tokens": 8, "ignore_eos": True},
+            "return_logprob": True, "logprob_start_len": -1, "stream": False})
+        for answer in answers:
+            self.assertEqual(answer["meta_info"]["finish_reason"]["type"], "length")
+            self.assertEqual(len(answer["meta_info"]["output_token_logprobs"]), 8)
 
     # vllm/benchmarks/lib/endpoint_request_func.py and serve.py
 

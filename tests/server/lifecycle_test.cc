@@ -59,6 +59,26 @@ TEST_F(Lifecycle, ManyDisconnectsLeaveNothingBehind) {
   EXPECT_EQ(complete({}).status, 200);
 }
 
+TEST(QueuedClient, Row98LeavingTheQueueRemovesTheRequest) {
+  ServeOptions options = tales_options();
+  options.engine.max_running_requests = 1;
+  Server server(options);
+  server.load();
+  const int port = server.port();
+  TestClient running(port);
+  running.send(request_text("POST", "/v1/completions", kEndless));
+  running.read_until("\"text\"");
+  {
+    TestClient queued(port);
+    queued.send(request_text("POST", "/v1/completions", R"({"prompt":"b","max_tokens":900})"));
+    EXPECT_TRUE(eventually([&] { return metric(port, "foresail:num_requests_waiting") == 1; }));
+  }
+  EXPECT_TRUE(eventually([&] { return metric(port, "foresail:num_requests_waiting") == 0; }, 1));
+  EXPECT_EQ(metric(port, "foresail:client_disconnects_total", "phase=\"waiting\""), 1);
+  EXPECT_EQ(metric(port, "foresail:num_requests_running"), 1);
+  EXPECT_EQ(running.read().events().back(), "[DONE]");
+}
+
 TEST_F(Lifecycle, Row99And100AbortAndFlush) {
   TestClient client(port());
   client.send(request_text("POST", "/v1/completions",

@@ -22,7 +22,7 @@ ServeOptions tales_options() {
   options.engine.max_running_requests = 8;
   options.engine.speculative.algorithm = SpeculativeAlgorithm::kMtp;
   options.engine.speculative.steps = 3;
-  options.port = 0;
+  options.address.port = 0;
   options.log_format = LogFormat::kOff;
   return options;
 }

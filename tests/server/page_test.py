@@ -279,8 +279,12 @@ class Page(unittest.TestCase):
         self.browser.wait("document.getElementById('line').getAttribute('points')")
         self.assertRegex(self.browser.text("#accept"), r"accept length [1-4]\.\d\d; \d+ %")
         self.assertRegex(self.browser.text("#page-figures"), r"\d+ used.*\d+ cached.*\d+ free")
-        self.assertGreater(self.browser.script("return document.querySelectorAll('#pages .c')"
-                                               ".length"), 0)
+        self.browser.wait("document.querySelectorAll('#pages .c').length")
+        squares = self.browser.script(
+            "return [...document.querySelectorAll('#pages i')].map(square => square.title)")
+        self.assertEqual([title.split(": ")[0] for title in squares],
+                         [f"page {i + 1}" for i in range(len(squares))])
+        self.assertIn("cached", {title.split(": ")[1] for title in squares})
         self.assertIn("p50 / p99", self.browser.text("#times"))
         self.assertEqual(self.browser.text("#slow"), "Idle.")
 

@@ -181,6 +181,7 @@ TEST_F(EventStream, Row78And80SpeculationIsCounted) {
   EXPECT_EQ(per_position, after);
   // The block table is all that the default backend reads.
   EXPECT_GT(metric(port(), "foresail:attention_plans_total"), 0);
+  EXPECT_EQ(metric(port(), "foresail:attention_fallback_total", "segmented"), 0);
   EXPECT_EQ(metric(port(), "foresail:metadata_builds_total", "kind=\"key_index\""), 0);
   EXPECT_EQ(metric(port(), "foresail:metadata_builds_total", "kind=\"ragged_plan\""), 0);
   EXPECT_FALSE(complete({}).json()["choices"][0].contains("meta_info"));

@@ -1,5 +1,6 @@
 // Structured output, tools and reasoning over HTTP. Checklist 47 to 49, 59, 64 to 74; K11/31.
 #include <regex>
+#include <thread>
 
 #include <fmt/core.h>
 
@@ -300,6 +301,63 @@ TEST_F(StructuredOutput, Reasoning) {
   const OrderedJson hidden = ask({{"include_reasoning", false}}).json()["choices"][0]["message"];
   EXPECT_FALSE(hidden.contains("reasoning_content"));
   EXPECT_EQ(hidden["content"], "");
+}
+
+// A character whose bytes are several tokens is whole in the event that tells it.
+TEST_F(StructuredOutput, Row50CharactersSplitOverTokensAreToldWhole) {
+  const std::string emoji = "\xF0\x9F\x8E\x89", wanted = emoji + "\xC3\xA9" + emoji;
+  ASSERT_GT(post("/tokenize", {{"prompt", emoji}}).json()["count"], 1);
+  for (const bool speculates : {true, false}) {
+    OrderedJson fields = {{"regex", wanted}, {"stream", true}, {"max_tokens", 40}};
+    if (!speculates) fields["speculative_num_steps"] = 0;
+    std::string text;
+    for (const OrderedJson& chunk : complete(fields).chunks()) {
+      const auto piece = chunk["choices"][0]["text"].get<std::string>();
+      EXPECT_EQ(piece.find("\xEF\xBF\xBD"), std::string::npos) << piece;
+      text += piece;
+    }
+    EXPECT_EQ(text, wanted);
+  }
+}
+
+TEST_F(StructuredOutput, Row74ACutIsALengthAndNoFault) {
+  for (const bool stream : {false, true}) {
+    const TestResponse response = complete(
+        {{"response_format", json_schema(schema_sample())}, {"max_tokens", 3}, {"stream", stream}});
+    EXPECT_EQ(response.status, 200) << response.body;
+    const OrderedJson last = stream ? response.chunks().back() : response.json();
+    EXPECT_EQ(last["choices"][0]["finish_reason"], "length");
+  }
+}
+
+// Speculating or not, free or under a grammar, drawn or greedy: what runs beside changes nothing.
+TEST_F(StructuredOutput, Row82AMixedBatchEqualsEachAlone) {
+  std::vector<OrderedJson> requests;
+  for (int i = 0; i < 8; ++i) {
+    OrderedJson fields = {{"prompt", "The captain said " + std::to_string(i)},
+                          {"max_tokens", 60},
+                          {"temperature", i % 2},
+                          {"seed", i},
+                          {"return_token_ids", true}};
+    if (i % 4 == 1) fields["regex"] = "[a-z ]{20,60}\\.";
+    if (i % 4 == 2) fields["speculative_num_steps"] = 0;
+    if (i % 4 == 3) fields["frequency_penalty"] = 0.7;
+    if (i == 5) fields["response_format"] = json_schema(schema_sample()), fields.erase("regex");
+    if (i == 6) fields["logprobs"] = 2;
+    requests.push_back(std::move(fields));
+  }
+  const auto ids = [&](const OrderedJson& fields) {
+    const TestResponse response = TestClient(port()).post("/v1/completions", fields);
+    EXPECT_EQ(response.status, 200) << response.body;
+    return response.json()["choices"].dump();
+  };
+  std::vector<std::string> alone, together(requests.size());
+  for (const OrderedJson& fields : requests) alone.push_back(ids(fields));
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < requests.size(); ++i)
+    threads.emplace_back([&, i] { together[i] = ids(requests[i]); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(together, alone);
 }
 
 TEST_F(StructuredOutput, TimeLimits) {

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <stdexcept>
@@ -38,6 +39,14 @@ TestClient::TestClient(int port, int timeout_s) : socket_(::socket(AF_INET, SOCK
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    throw std::runtime_error("cannot connect");
+}
+
+TestClient::TestClient(const std::string& unix_path) : socket_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  unix_path.copy(address.sun_path, sizeof address.sun_path - 1);
   if (connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
     throw std::runtime_error("cannot connect");
 }

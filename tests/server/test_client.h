@@ -26,6 +26,7 @@ struct TestResponse {
 class TestClient {
  public:
   explicit TestClient(int port, int timeout_s = 60);
+  explicit TestClient(const std::string& unix_path);
   ~TestClient();
   TestClient(const TestClient&) = delete;
 

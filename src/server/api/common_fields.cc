@@ -154,7 +154,9 @@ std::optional<ApiError> fit_context(GenerationSpec& spec, std::optional<int64_t>
   for (const std::vector<int32_t>& prompt : spec.prompts) {
     const auto prompt_len = static_cast<int64_t>(prompt.size());
     const int64_t room = model.max_total_len - prompt_len;
-    const int64_t needed = asked.value_or(1);
+    int64_t needed = asked.value_or(1);
+    // A prompt's log probabilities come with a token, wanted or not.
+    if (spec.options.prompt_top_logprobs) needed = std::max<int64_t>(needed, 1);
     if (needed > room) {
       ApiError error = api_error(
           400, "context_length_exceeded",
@@ -165,7 +167,14 @@ std::optional<ApiError> fit_context(GenerationSpec& spec, std::optional<int64_t>
       error.param = prompt_len >= model.max_total_len ? std::string(what) : "max_tokens";
       return error;
     }
-    spec.max_tokens.push_back(asked.value_or(room));
+    const int64_t most = asked.value_or(room);
+    if (spec.options.min_tokens > most)
+      return api_error(
+          {fmt::format("'min_tokens' {} is more than the {} tokens that the output may have ({})",
+                       spec.options.min_tokens, most,
+                       asked ? "'max_tokens'" : "what the context leaves"),
+           "min_tokens"});
+    spec.max_tokens.push_back(most);
   }
   return std::nullopt;
 }

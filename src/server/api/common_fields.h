@@ -33,7 +33,8 @@ struct PromptList {
 void read_prompts(JsonObject& fields, std::string_view name, const ServedModel& model,
                   PromptList& prompts);
 
-// Sets max_tokens of every prompt: `asked`, or the room left. Else 400 with the counts.
+// Sets max_tokens of every prompt: `asked`, or the room left. Else 400 with the counts. After the
+// fields that ask for log probabilities and least tokens.
 std::optional<ApiError> fit_context(GenerationSpec& spec, std::optional<int64_t> asked,
                                     const ServedModel& model, std::string_view what);
 

@@ -1,5 +1,6 @@
 // POST /v1/completions
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <array>
 
 #include "server/api/common_fields.h"
@@ -28,7 +29,10 @@ ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const Served
   fields.integer("logprobs", 0, model.limits.max_logprobs, top_logprobs);
   if (fields.has("logprobs")) spec.options.top_logprobs = top_logprobs;
   int best_of = spec.choices;
-  fields.integer("best_of", spec.choices, spec.choices, best_of);
+  fields.integer("best_of", 1, INT32_MAX, best_of);
+  if (best_of != spec.choices)
+    fields.refuse("best_of", fmt::format("must equal 'n' ({}), not {}: choices are not ranked",
+                                         spec.choices, best_of));
   bool echo = false;
   fields.boolean("echo", echo);
   if (echo) spec.options.prompt_top_logprobs = spec.options.top_logprobs;
@@ -41,11 +45,7 @@ ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const Served
   spec.prompts = std::move(prompts.ids);
   spec.batch = prompts.batch;
   if (echo) spec.echoes = std::move(prompts.texts);
-  // The prompt's log probabilities come with a token, wanted or not.
-  const int64_t drawn =
-      spec.options.prompt_top_logprobs ? std::max<int64_t>(max_tokens, 1) : max_tokens;
-  if (auto error = fit_context(spec, drawn, model, "prompt")) return tl::unexpected(*error);
-  std::fill(spec.max_tokens.begin(), spec.max_tokens.end(), max_tokens);
+  if (auto error = fit_context(spec, max_tokens, model, "prompt")) return tl::unexpected(*error);
   return spec;
 }
 

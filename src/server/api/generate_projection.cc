@@ -1,6 +1,7 @@
 // The shape of /generate: text and ids so far, and what is known about them.
 #include "base/json.h"
 #include "server/api/json_text.h"
+#include "server/api/logprobs.h"
 #include "server/api/projection.h"
 
 namespace foresail {
@@ -8,8 +9,12 @@ namespace {
 
 class GenerateProjection final : public Projection {
  public:
-  explicit GenerateProjection(const GenerationSpec& spec)
-      : is_list_(spec.batch || spec.choices > 1) {}
+  GenerateProjection(const GenerationSpec& spec, const ServedModel& model)
+      : is_list_(spec.batch || spec.choices > 1),
+        logprobs_(spec.options.top_logprobs),
+        scores_prompt_(spec.options.prompt_top_logprobs.has_value()),
+        logprob_start_(spec.logprob_start),
+        tokenizer_(spec.names_in_logprobs ? model.tokenizer : nullptr) {}
 
   std::string whole(const GenerationRecord& record) const override {
     if (!is_list_) return json_text(answer(record, record.choices[0]));
@@ -18,32 +23,68 @@ class GenerateProjection final : public Projection {
     return json_text(list);
   }
 
-  std::string opening(const GenerationRecord&) const override { return {}; }
+  // Of what ends before it begins: no output was asked for.
+  std::string opening(const GenerationRecord& record) const override {
+    std::string events;
+    for (const Choice& choice : record.choices)
+      if (choice.finish) events += told(record, choice);
+    return events;
+  }
 
   std::string piece(const GenerationRecord& record, const Piece& piece) const override {
-    const Choice& choice = record.choices[piece.choice];
-    OrderedJson json = answer(record, choice);
-    if (is_list_) json["index"] = choice.index;
-    return event(json_text(json));
+    return told(record, record.choices[piece.choice]);
   }
 
   std::string closing(const GenerationRecord&) const override { return std::string(kDoneEvent); }
   bool tells_aborts() const override { return true; }
 
  private:
+  std::string told(const GenerationRecord& record, const Choice& choice) const {
+    OrderedJson json = answer(record, choice);
+    if (is_list_) json["index"] = choice.index;
+    return event(json_text(json));
+  }
+
   OrderedJson answer(const GenerationRecord& record, const Choice& choice) const {
-    return {{"text", choice.text},
-            {"output_ids", choice.ids},
-            {"meta_info", meta_info_json(record, choice)}};
+    OrderedJson meta = meta_info_json(record, choice);
+    if (logprobs_) add_logprobs(meta, record, choice);
+    return {{"text", choice.text}, {"output_ids", choice.ids}, {"meta_info", std::move(meta)}};
+  }
+
+  void add_logprobs(OrderedJson& meta, const GenerationRecord& record, const Choice& choice) const {
+    OrderedJson input = OrderedJson::array(), output = input, input_top = input, output_top = input;
+    const std::vector<int32_t>& prompt = record.prompts[choice.prompt];
+    // They come with the first token. The first one that is told has none: what it follows is not.
+    if (scores_prompt_ && choice.prompt_logprobs.size() + 1 == prompt.size())
+      for (auto i = static_cast<size_t>(logprob_start_); i < prompt.size(); ++i) {
+        const bool first = i == static_cast<size_t>(logprob_start_);
+        const TokenLogprobs* logprobs = first ? nullptr : &choice.prompt_logprobs[i - 1];
+        input.push_back(native_logprob(tokenizer_, prompt[i], logprobs));
+        input_top.push_back(native_top_logprobs(tokenizer_, logprobs));
+      }
+    for (size_t i = 0; i < choice.logprobs.size(); ++i) {
+      output.push_back(native_logprob(tokenizer_, choice.ids[i], &choice.logprobs[i]));
+      output_top.push_back(native_top_logprobs(tokenizer_, &choice.logprobs[i]));
+    }
+    meta["input_token_logprobs"] = std::move(input);
+    meta["output_token_logprobs"] = std::move(output);
+    if (*logprobs_ == 0) return;
+    meta["input_top_logprobs"] = std::move(input_top);
+    meta["output_top_logprobs"] = std::move(output_top);
   }
 
   bool is_list_;
+  std::optional<int> logprobs_;  // how many best ones
+  bool scores_prompt_;
+  int64_t logprob_start_;
+  const Tokenizer* tokenizer_;  // null: tokens are told by their ids alone
 };
 
 }  // namespace
 
-std::unique_ptr<Projection> generate_projection(const GenerationSpec& spec, const ServedModel&) {
-  return std::make_unique<GenerateProjection>(spec);
+std::unique_ptr<Projection> generate_projection(const GenerationSpec& spec,
+                                                const ServedModel& model) {
+  return std::make_unique<GenerateProjection>(spec, model);
 }
 
 }  // namespace foresail

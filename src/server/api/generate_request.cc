@@ -1,4 +1,6 @@
 // POST /generate: the native shape of SGLang, which load tools speak.
+#include <fmt/format.h>
+
 #include <array>
 
 #include "base/json.h"
@@ -9,11 +11,27 @@ namespace foresail {
 namespace {
 
 constexpr int64_t kDefaultMaxTokens = 128;
-constexpr std::array<std::string_view, 8> kUnsupported = {
-    "return_logprob", "top_logprobs_num",     "token_ids_logprob", "image_data",
-    "input_embeds",   "return_hidden_states", "lora_path",         "session_params"};
+constexpr std::array<std::string_view, 6> kUnsupported = {
+    "token_ids_logprob",    "image_data", "input_embeds",
+    "return_hidden_states", "lora_path",  "session_params"};
 constexpr std::array<std::string_view, 3> kUnsupportedSampling = {"ebnf", "structural_tag",
                                                                   "stop_regex"};
+
+// One for all prompts of the request. -1, the default: of the output alone.
+void read_logprobs(JsonObject& fields, const ServedModel& model, GenerationSpec& spec) {
+  bool wanted = false;
+  int top = 0;
+  int64_t start = -1;
+  fields.boolean("return_logprob", wanted);
+  fields.integer("top_logprobs_num", 0, model.limits.max_logprobs, top);
+  fields.integer("logprob_start_len", -1, INT32_MAX, start);
+  fields.boolean("return_text_in_logprobs", spec.names_in_logprobs);
+  if (!wanted) return;
+  spec.options.top_logprobs = top;
+  if (start < 0) return;
+  spec.options.prompt_top_logprobs = top;
+  spec.logprob_start = start;
+}
 
 }  // namespace
 
@@ -33,7 +51,7 @@ ApiResult<GenerationSpec> parse_generate(const OrderedJson& body, const ServedMo
   sampling.integer("n", 1, model.limits.max_choices, spec.choices);
   sampling.integer("min_new_tokens", 0, INT32_MAX, spec.options.min_tokens);
   int64_t max_tokens = kDefaultMaxTokens;
-  sampling.integer("max_new_tokens", 1, INT32_MAX, max_tokens);
+  sampling.integer("max_new_tokens", 0, INT32_MAX, max_tokens);
   spec.seeded = sampling.has("sampling_seed");
   sampling.integer("sampling_seed", INT64_MIN, INT64_MAX, spec.options.sampling.seed);
   refuse_unsupported(sampling, kUnsupportedSampling);
@@ -41,12 +59,17 @@ ApiResult<GenerationSpec> parse_generate(const OrderedJson& body, const ServedMo
   if (sampling.fault()) return tl::unexpected(api_error(*sampling.fault()));
 
   refuse_unsupported(fields, kUnsupported);
+  read_logprobs(fields, model, spec);
   fields.text("rid", 512, spec.rid);
   fields.boolean("stream", spec.stream);
   if (fields.has("text") == fields.has("input_ids"))
     fields.refuse("text", "or 'input_ids' must be given, and only one of them");
   PromptList prompts;
   read_prompts(fields, fields.has("text") ? "text" : "input_ids", model, prompts);
+  for (const std::vector<int32_t>& prompt : prompts.ids)
+    if (spec.logprob_start >= static_cast<int64_t>(prompt.size()) && spec.logprob_start > 0)
+      fields.refuse("logprob_start_len", fmt::format("is {}, and a prompt has {} tokens",
+                                                     spec.logprob_start, prompt.size()));
   if (fields.fault()) return tl::unexpected(api_error(*fields.fault()));
   spec.prompts = std::move(prompts.ids);
   spec.batch = prompts.batch;

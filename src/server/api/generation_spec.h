@@ -31,6 +31,9 @@ struct GenerationSpec {
   bool continuous_usage = false;
   bool return_token_ids = false;
   bool return_meta_info = false;
+  // Of /generate: log probabilities of the prompt are told from here on; the names of tokens too.
+  int64_t logprob_start = 0;
+  bool names_in_logprobs = false;
   bool return_draft_info = false;
   // What is read out of the text of a chat answer; nothing: it is content as it is.
   ChatSyntax syntax;

@@ -64,7 +64,27 @@ void append_top(std::string& out, const Tokenizer* tokenizer, int32_t id,
   out += '}';
 }
 
+OrderedJson native_entry(const Tokenizer* tokenizer, int32_t id, std::optional<float> logprob) {
+  OrderedJson number, text;
+  if (logprob) number = std::isfinite(*logprob) ? *logprob : kLeast;
+  if (tokenizer != nullptr) text = name_of(tokenizer, id);
+  return OrderedJson::array({std::move(number), id, std::move(text)});
+}
+
 }  // namespace
+
+OrderedJson native_logprob(const Tokenizer* tokenizer, int32_t id, const TokenLogprobs* logprobs) {
+  return native_entry(tokenizer, id,
+                      logprobs == nullptr ? std::nullopt : std::optional(logprobs->chosen));
+}
+
+OrderedJson native_top_logprobs(const Tokenizer* tokenizer, const TokenLogprobs* logprobs) {
+  if (logprobs == nullptr) return nullptr;
+  OrderedJson list = OrderedJson::array();
+  for (const auto& [id, logprob] : logprobs->top)
+    list.push_back(native_entry(tokenizer, id, logprob));
+  return list;
+}
 
 void append_completion_logprobs(std::string& out, const Tokenizer* tokenizer, const Choice& choice,
                                 std::span<const int32_t> prompt, std::span<const int32_t> ids,

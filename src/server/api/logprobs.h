@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "base/json.h"
 #include "server/api/record.h"
 #include "text/tokenizer.h"
 
@@ -19,5 +20,10 @@ void append_completion_logprobs(std::string& out, const Tokenizer* tokenizer, co
 // {"content":[{"token","logprob","bytes","top_logprobs":[..]}],"refusal":null}
 void append_chat_logprobs(std::string& out, const Tokenizer* tokenizer,
                           std::span<const int32_t> ids, std::span<const TokenLogprobs> logprobs);
+
+// The shape of /generate: [logprob, id, text], with null for what is not known or not asked for (no
+// tokenizer: no text); of the best ones a list of these, or null.
+OrderedJson native_logprob(const Tokenizer* tokenizer, int32_t id, const TokenLogprobs* logprobs);
+OrderedJson native_top_logprobs(const Tokenizer* tokenizer, const TokenLogprobs* logprobs);
 
 }  // namespace foresail

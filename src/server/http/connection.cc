@@ -2,8 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/http/error.hpp>
+#include <cstring>
 
 namespace foresail {
 namespace {
@@ -34,6 +36,15 @@ bool is_usable_id(std::string_view id) {
   return true;
 }
 
+// A socket that is a file has no other end than this machine.
+bool is_loopback(const asio::generic::stream_protocol::endpoint& peer) {
+  asio::ip::tcp::endpoint address;
+  if (peer.protocol().family() == AF_UNIX) return true;
+  if (peer.size() == 0 || peer.size() > address.capacity()) return false;
+  std::memcpy(address.data(), peer.data(), peer.size());
+  return address.address().is_loopback();
+}
+
 std::string_view view(boost::beast::string_view text) {
   return {text.data(), text.size()};
 }
@@ -49,6 +60,8 @@ class ConnectionExchange final : public Exchange {
   const HttpRequest& request() const override { return request_; }
   void send(HttpResponse response) override {
     if (over_) return;
+    // Inside a stream there is no place for an answer.
+    if (streaming_) return connection_->lose_client();
     note(response.status);
     connection_->send(std::move(response));
   }
@@ -56,6 +69,7 @@ class ConnectionExchange final : public Exchange {
     if (over_) return;
     note(head.status);
     connection_->start_stream(head);
+    streaming_ = true;
   }
   void write(std::string_view piece) override {
     if (!over_) connection_->write_piece(piece);
@@ -65,14 +79,18 @@ class ConnectionExchange final : public Exchange {
   }
   void on_gone(std::function<void()> gone) override { gone_ = std::move(gone); }
   void post(std::function<void()> function) override {
-    asio::post(connection_->socket_.get_executor(), std::move(function));
+    asio::post(connection_->socket_.get_executor(),
+               [connection = connection_, function = std::move(function)] {
+                 connection->guarded(function);
+               });
   }
   void after(std::chrono::milliseconds delay, std::function<void()> function) override {
     if (over_) return;
     connection_->exchange_timer_.expires_after(delay);
-    connection_->exchange_timer_.async_wait([function = std::move(function)](error_code error) {
-      if (!error) function();
-    });
+    connection_->exchange_timer_.async_wait(
+        [connection = connection_, function = std::move(function)](error_code error) {
+          if (!error) connection->guarded(function);
+        });
   }
   bool answered() const override { return answered_; }
 
@@ -95,6 +113,7 @@ class ConnectionExchange final : public Exchange {
   HttpRequest request_;
   std::function<void()> gone_;
   bool answered_ = false;
+  bool streaming_ = false;
   bool over_ = false;
 };
 
@@ -114,14 +133,45 @@ Connection::~Connection() {
   --counters_.connections;
 }
 
+template <typename Action>
+void Connection::guarded(const Action& action) noexcept {
+  try {
+    action();
+  } catch (const std::exception&) {  // bad_alloc: all else is caught where it is answered
+    give_up();
+  }
+}
+
+// The request under way ends, with an answer if there is memory for one; other connections go on.
+void Connection::give_up() noexcept {
+  ++counters_.out_of_memory_total;
+  std::shared_ptr<ConnectionExchange> exchange;
+  try {
+    const bool asked = state_ == State::kHeader || state_ == State::kBody || state_ == State::kBusy;
+    const bool unanswered = asked && !(exchange_ && exchange_->answered());
+    if (state_ == State::kBusy) --counters_.busy;
+    state_ = State::kLingering;
+    exchange = std::exchange(exchange_, nullptr);
+    if (exchange) exchange->lose();
+    if (unanswered)
+      refuse(503, "out_of_memory", "Not enough memory for this request.");
+    else
+      close();
+  } catch (const std::exception&) {
+    close();
+  }
+}
+
 void Connection::start() {
   error_code ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   socket_.set_option(asio::socket_base::send_buffer_size(kSendBufferBytes), ignored);
   socket_.non_blocking(true, ignored);
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
-    self->set_read_deadline(self->limits_.keep_alive_timeout);
-    self->read();
+    self->guarded([&] {
+      self->set_read_deadline(self->limits_.keep_alive_timeout);
+      self->read();
+    });
   });
 }
 
@@ -133,7 +183,8 @@ void Connection::close_when_idle() {
 }
 
 void Connection::drop() {
-  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->lose_client(); });
+  asio::post(socket_.get_executor(),
+             [self = shared_from_this()] { self->guarded([&] { self->lose_client(); }); });
 }
 
 void Connection::read() {
@@ -145,10 +196,12 @@ void Connection::read() {
   socket_.async_wait(Socket::wait_read, [self = shared_from_this()](error_code error) {
     self->reading_ = false;
     if (self->state_ == State::kClosed) return;
-    size_t bytes = 0;
-    if (!error) bytes = self->socket_.read_some(self->input_.prepare(kReadBytes), error);
-    if (error == asio::error::would_block) return self->read();
-    self->on_read(error, bytes);
+    self->guarded([&] {
+      size_t bytes = 0;
+      if (!error) bytes = self->socket_.read_some(self->input_.prepare(kReadBytes), error);
+      if (error == asio::error::would_block) return self->read();
+      self->on_read(error, bytes);
+    });
   });
 }
 
@@ -242,7 +295,8 @@ void Connection::dispatch() {
   const std::string_view id = request.field("x-request-id");
   request.id = is_usable_id(id) ? std::string(id) : random_hex_id();
   error_code ignored;
-  request.from_loopback = socket_.remote_endpoint(ignored).address().is_loopback();
+  const auto peer = socket_.remote_endpoint(ignored);
+  request.from_loopback = !ignored && is_loopback(peer);
   keep_alive_ = message.keep_alive();
   head_only_ = request.method == "HEAD";
   chunked_ = message.version() >= 11;
@@ -292,10 +346,16 @@ void Connection::append_head(const HttpResponse& response, const std::string& fr
 }
 
 void Connection::send(HttpResponse response) {
-  append_head(response, response.status == 204
-                            ? std::string()
-                            : fmt::format("Content-Length: {}\r\n", response.body.size()));
-  if (!head_only_) output_ += response.body;
+  const size_t earlier = output_.size();
+  try {
+    append_head(response, response.status == 204
+                              ? std::string()
+                              : fmt::format("Content-Length: {}\r\n", response.body.size()));
+    if (!head_only_) output_ += response.body;
+  } catch (const std::bad_alloc&) {  // half an answer must not precede the next one
+    output_.resize(earlier);
+    throw;
+  }
   end_exchange();
 }
 
@@ -340,8 +400,10 @@ void Connection::end_exchange() {
   if (state_ != State::kIdle) return;
   // Not from here: a request sent ahead would be answered inside the answer of this one.
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
-    self->parse();
-    self->read();
+    self->guarded([&] {
+      self->parse();
+      self->read();
+    });
   });
 }
 
@@ -367,17 +429,19 @@ void Connection::flush() {
     if (error || !self->writing_) return;
     if (self->write_timer_.expiry() > std::chrono::steady_clock::now()) return;
     ++self->counters_.slow_reader_total;
-    self->lose_client();
+    self->guarded([&] { self->lose_client(); });
   });
   socket_.async_wait(Socket::wait_write, [self = shared_from_this()](error_code error) {
     self->writing_ = false;
     self->write_timer_.cancel();
-    if (error) return self->lose_client();
-    if (self->written_bytes_ > self->output_.size() / 2) {
-      self->output_.erase(0, self->written_bytes_);
-      self->written_bytes_ = 0;
-    }
-    self->flush();
+    self->guarded([&] {
+      if (error) return self->lose_client();
+      if (self->written_bytes_ > self->output_.size() / 2) {
+        self->output_.erase(0, self->written_bytes_);
+        self->written_bytes_ = 0;
+      }
+      self->flush();
+    });
   });
 }
 
@@ -392,7 +456,7 @@ void Connection::set_read_deadline(std::chrono::milliseconds delay) {
   read_timer_.expires_after(delay);
   read_timer_.async_wait([self = shared_from_this()](error_code error) {
     if (!error && self->read_timer_.expiry() <= std::chrono::steady_clock::now())
-      self->on_read_deadline();
+      self->guarded([&] { self->on_read_deadline(); });
   });
 }
 

@@ -3,7 +3,7 @@
 // Owner: itself, through its pending operations. Thread rule: everything on its strand.
 #pragma once
 
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -21,7 +21,8 @@ namespace foresail {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using Strand = boost::asio::strand<boost::asio::io_context::executor_type>;
-  using Socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, Strand>;
+  // Of TCP or of a file (AF_UNIX).
+  using Socket = boost::asio::basic_stream_socket<boost::asio::generic::stream_protocol, Strand>;
 
   Connection(Socket socket, const HttpLimits& limits, HttpCounters& counters,
              HttpApplication& application);
@@ -38,6 +39,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
   // What the bytes that come in belong to.
   enum class State { kIdle, kHeader, kBody, kBusy, kLingering, kClosed };
+
+  // What every completion runs in: memory may run out anywhere.
+  template <typename Action>
+  void guarded(const Action& action) noexcept;
+  void give_up() noexcept;
 
   void read();
   void on_read(boost::system::error_code error, size_t bytes);

@@ -35,6 +35,7 @@ struct HttpCounters {
   std::atomic<int64_t> body_timeout_total{0};
   std::atomic<int64_t> slow_reader_total{0};  // dropped: too much unsent, or no byte taken in time
   std::atomic<int64_t> disconnects_total{0};  // left before the end of an answer
+  std::atomic<int64_t> out_of_memory_total{0};  // connections ended because memory ran out
 };
 
 }  // namespace foresail

@@ -1,8 +1,17 @@
 #include "server/http/http_server.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstring>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -15,10 +24,13 @@ namespace {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
+using Unix = asio::local::stream_protocol;
+using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol, Connection::Strand>;
 using boost::system::error_code;
 
 constexpr std::chrono::milliseconds kAcceptPause{100};  // when descriptors have run out
 constexpr std::chrono::milliseconds kPoll{5};
+constexpr int kWarmUpStrands = 4096;
 constexpr std::string_view kFull =
     "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: "
     "close\r\n\r\n";
@@ -26,36 +38,59 @@ constexpr std::string_view kFull =
 }  // namespace
 
 struct HttpServer::Parts {
+  ListenAddress address;
   HttpLimits limits;
   HttpApplication& application;
   HttpCounters counters;
   asio::io_context context;
-  tcp::acceptor acceptor{context};
-  asio::steady_timer accept_timer{context};
+  Acceptor acceptor{Connection::Strand(context.get_executor())};
+  asio::steady_timer accept_timer{acceptor.get_executor()};
   std::mutex mutex;
   std::vector<std::weak_ptr<Connection>> connections;  // some are gone already
   std::vector<std::thread> threads;
 
-  Parts(HttpLimits the_limits, HttpApplication& the_application)
-      : limits(the_limits), application(the_application) {}
+  Parts(ListenAddress the_address, HttpLimits the_limits, HttpApplication& the_application)
+      : address(std::move(the_address)), limits(the_limits), application(the_application) {}
+  ~Parts() {
+    if (acceptor.is_open() && !address.unix_path.empty()) unlink(address.unix_path.c_str());
+  }
 
-  void listen(const std::string& host, int port);
+  void listen();
+  void listen(const asio::generic::stream_protocol::endpoint& endpoint);
+  void listen_on_port();
+  void listen_on_file();
   void accept();
+  void accept_later();
+  bool take(Connection::Socket socket);
+  void run();
+  template <typename Action>
+  void insist(Action&& action);
   void serve(Connection::Socket socket);
   template <typename Action>
   void for_each(Action&& action);
 };
 
-void HttpServer::Parts::listen(const std::string& host, int port) {
+void HttpServer::Parts::listen() {
+  if (address.unix_path.empty())
+    listen_on_port();
+  else
+    listen_on_file();
+}
+
+void HttpServer::Parts::listen(const asio::generic::stream_protocol::endpoint& endpoint) {
+  acceptor.open(endpoint.protocol());
+  acceptor.set_option(Acceptor::reuse_address(true));
+  acceptor.bind(endpoint);
+  acceptor.listen(4096);
+}
+
+void HttpServer::Parts::listen_on_port() {
+  const auto& [host, port, unused] = address;
   try {
     tcp::resolver resolver(context);
     const auto found = resolver.resolve(host.empty() ? "0.0.0.0" : host, std::to_string(port),
                                         tcp::resolver::passive);
-    const tcp::endpoint endpoint = found.begin()->endpoint();
-    acceptor.open(endpoint.protocol());
-    acceptor.set_option(tcp::acceptor::reuse_address(true));
-    acceptor.bind(endpoint);
-    acceptor.listen(4096);
+    listen(found.begin()->endpoint());
   } catch (const boost::system::system_error& error) {
     const bool taken = error.code() == asio::error::address_in_use;
     throw_error(ErrorCode::kUsage, "cannot listen on {}:{}: {}{}", host, port,
@@ -66,19 +101,90 @@ void HttpServer::Parts::listen(const std::string& host, int port) {
   }
 }
 
+// A server that was killed leaves its file behind; one that lives still answers there.
+void HttpServer::Parts::listen_on_file() {
+  const std::string& path = address.unix_path;
+  try {
+    const Unix::endpoint endpoint(path);
+    Unix::socket probe(context);
+    error_code error;
+    probe.connect(endpoint, error);
+    if (!error)
+      throw_error(ErrorCode::kUsage, "cannot listen on {}: another server does (`ss -lxp src {}`)",
+                  path, path);
+    // Of no other kind of file does a connection say so.
+    if (error == asio::error::connection_refused && std::filesystem::is_socket(path))
+      unlink(path.c_str());
+    listen(endpoint);
+  } catch (const boost::system::system_error& error) {
+    if (acceptor.is_open()) acceptor.close();  // the file is not ours
+    throw_error(ErrorCode::kUsage, "cannot listen on {}: {}", path, error.code().message());
+  }
+}
+
+// Tries until there is memory to go on with: a server that no longer accepts is no server.
+template <typename Action>
+void HttpServer::Parts::insist(Action&& action) {
+  for (;;) {
+    try {
+      return action();
+    } catch (const std::bad_alloc&) {
+      ++counters.out_of_memory_total;
+      std::this_thread::sleep_for(kAcceptPause);
+    }
+  }
+}
+
 void HttpServer::Parts::accept() {
-  acceptor.async_accept(Connection::Strand(context.get_executor()),
-                        [this](error_code error, Connection::Socket socket) {
-                          if (error == asio::error::operation_aborted) return;
-                          if (!error) {
-                            serve(std::move(socket));
-                            return accept();
-                          }
-                          accept_timer.expires_after(kAcceptPause);
-                          accept_timer.async_wait([this](error_code cancelled) {
-                            if (!cancelled) accept();
+  insist([this] {
+    acceptor.async_accept(Connection::Strand(context.get_executor()),
+                          [this](error_code error, Connection::Socket socket) {
+                            if (error == asio::error::operation_aborted) return;
+                            if (!error && take(std::move(socket))) return accept();
+                            accept_later();
                           });
-                        });
+  });
+}
+
+// Descriptors or memory have run out.
+void HttpServer::Parts::accept_later() {
+  insist([this] {
+    accept_timer.expires_after(kAcceptPause);
+    accept_timer.async_wait([this](error_code error) {
+      if (!error) accept();
+    });
+  });
+}
+
+// False, and the socket is closed, when there is no memory for it.
+bool HttpServer::Parts::take(Connection::Socket socket) {
+  try {
+    serve(std::move(socket));
+    return true;
+  } catch (const std::bad_alloc&) {
+    ++counters.out_of_memory_total;
+    return false;
+  }
+}
+
+// Connections catch what happens in them. What comes out here happened to an operation on its way
+// to its handler, perhaps to the one that accepts.
+void HttpServer::Parts::run() {
+  for (;;) {
+    try {
+      context.run();
+      return;
+    } catch (const std::bad_alloc&) {
+      ++counters.out_of_memory_total;
+      insist([this] {
+        asio::post(acceptor.get_executor(), [this] {
+          error_code ignored;
+          acceptor.cancel(ignored);
+          accept();
+        });
+      });
+    }
+  }
 }
 
 void HttpServer::Parts::serve(Connection::Socket socket) {
@@ -108,13 +214,20 @@ void HttpServer::Parts::for_each(Action&& action) {
     if (const auto connection = entry.lock()) action(*connection);
 }
 
-HttpServer::HttpServer(const std::string& host, int port, int thread_count, HttpLimits limits,
+HttpServer::HttpServer(ListenAddress address, int thread_count, HttpLimits limits,
                        HttpApplication& application)
-    : parts_(std::make_unique<Parts>(limits, application)) {
-  parts_->listen(host, port);
+    : parts_(std::make_unique<Parts>(std::move(address), limits, application)) {
+  // Strands share a few hundred mutexes, which the library makes when a strand first wants one:
+  // then a failing allocation is more than it survives. Now it is an error at start-up.
+  for (int i = 0; i < kWarmUpStrands; ++i)
+    Connection::Strand strand(parts_->context.get_executor());
+  parts_->listen();
   parts_->accept();
   for (int i = 0; i < thread_count; ++i)
-    parts_->threads.emplace_back([this] { parts_->context.run(); });
+    parts_->threads.emplace_back([parts = parts_.get()] {
+      pthread_setname_np(pthread_self(), "foresail-http");
+      parts->run();
+    });
 }
 
 HttpServer::~HttpServer() {
@@ -123,7 +236,11 @@ HttpServer::~HttpServer() {
 }
 
 int HttpServer::port() const {
-  return parts_->acceptor.local_endpoint().port();
+  if (!parts_->address.unix_path.empty()) return 0;
+  const auto bound = parts_->acceptor.local_endpoint();
+  tcp::endpoint address;
+  std::memcpy(address.data(), bound.data(), std::min(bound.size(), address.capacity()));
+  return address.port();
 }
 
 const HttpCounters& HttpServer::counters() const {

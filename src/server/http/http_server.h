@@ -10,14 +10,20 @@
 
 namespace foresail {
 
+struct ListenAddress {
+  std::string host = "127.0.0.1";  // empty: every address
+  int port = 8000;                 // 0: any that is free
+  std::string unix_path;           // not empty: this file instead, which ends with the server
+};
+
 class HttpServer {
  public:
   // `application` outlives the server. Throws Error{kUsage} when the address cannot be bound.
-  HttpServer(const std::string& host, int port, int thread_count, HttpLimits limits,
+  HttpServer(ListenAddress address, int thread_count, HttpLimits limits,
              HttpApplication& application);
   ~HttpServer();
 
-  int port() const;  // the one that was given, or that was free for 0
+  int port() const;  // the one that was given, or that was free for 0; 0 for a file
   const HttpCounters& counters() const;
   // Ends idle connections; those with a request under way end after their answer.
   void close_idle();

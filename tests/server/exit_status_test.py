@@ -1,0 +1,156 @@
+"""How `foresail serve` ends, and with which status: 0 drained, 2 flags, 3 model, 4 device, 5 watchdog.
+
+exit_status_test.py FORESAIL MODEL
+"""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+FORESAIL, MODEL = sys.argv[1:3]
+
+
+class Serve:
+    def __init__(self, *flags, env=None):
+        self.process = subprocess.Popen(
+            [FORESAIL, "serve", MODEL, "--port", "0", "--quiet", "--log-format", "off", *flags],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        self.url = self.process.stdout.readline().split()[1]
+        self.open = []
+
+    def post(self, fields):
+        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=120)
+        connection.request("POST", "/v1/completions", json.dumps(fields),
+                           {"Content-Type": "application/json"})
+        self.open.append(connection)
+        self.open.append(connection.getresponse())
+        return self.open[-1]
+
+    def end(self, seconds=60):
+        """Exit status and what it said."""
+        errors = self.process.communicate(timeout=seconds)[1]
+        for thing in self.open:
+            thing.close()
+        return self.process.returncode, errors
+
+
+class ExitStatus(unittest.TestCase):
+    def refused(self, *flags, model=MODEL):
+        result = subprocess.run([FORESAIL, "serve", model, "--port", "0", "--quiet", *flags],
+                                capture_output=True, text=True, timeout=60)
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        self.assertTrue(result.stderr.startswith("error: "), result.stderr)
+        return result.returncode, result.stderr
+
+    def test_0_drained(self):
+        for stop in (signal.SIGTERM, signal.SIGINT):
+            server = Serve("--context-length", "1024")
+            answer = server.post({"prompt": "Once", "max_tokens": 200, "ignore_eos": True,
+                                  "temperature": 0, "stream": True})
+            first = answer.readline()
+            self.assertTrue(first.startswith(b"data: "), first)
+            server.process.send_signal(stop)
+            self.assertTrue(answer.read().endswith(b"data: [DONE]\n\n"))
+            self.assertEqual(server.end(), (0, ""))
+
+    def test_0_stopped_while_it_loads(self):
+        process = subprocess.Popen([FORESAIL, "serve", MODEL, "--port", "0", "--log-format", "off"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for line in process.stderr:
+            if line.startswith("listening"):
+                break
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0)
+
+    def test_2_flags(self):
+        self.assertEqual(self.refused("--log-format", "xml")[0], 2)
+        self.assertEqual(self.refused("--no-such-flag")[0], 2)
+        status, line = self.refused("--ssl-certfile", "cert.pem")
+        self.assertEqual(status, 2)
+        self.assertIn("let a proxy terminate TLS", line)
+        server = Serve()
+        port = int(server.url.rsplit(":", 1)[1])
+        result = subprocess.run([FORESAIL, "serve", MODEL, "--port", str(port), "--quiet"],
+                                capture_output=True, text=True, timeout=60)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(f"--port {port + 1}", result.stderr)
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(server.end(), (0, ""))
+
+    def test_3_model(self):
+        self.assertEqual(self.refused(model="/nonexistent")[0], 3)
+        with tempfile.TemporaryDirectory() as folder:
+            for name in os.listdir(MODEL):
+                if name.endswith(".json"):
+                    os.symlink(os.path.join(os.path.abspath(MODEL), name),
+                               os.path.join(folder, name))
+            self.assertEqual(self.refused(model=folder)[0], 3)
+
+    def test_4_device(self):
+        self.assertEqual(self.refused("--max-total-tokens", "100000000000000")[0], 4)
+        if not os.path.exists("/dev/nvidiactl"):
+            self.assertEqual(self.refused("--device", "cuda")[0], 4)
+
+    def test_5_watchdog(self):
+        # The float64 oracle needs far longer than a second for a step of so many tokens.
+        server = Serve("--device", "ref", "--watchdog-timeout", "1")
+        lost = []
+
+        def ask():
+            try:
+                server.post({"prompt": "the old captain " * 300, "max_tokens": 1,
+                             "request_id": "long-one"})
+            except (http.client.HTTPException, OSError) as error:
+                lost.append(error)
+
+        start = time.monotonic()
+        thread = threading.Thread(target=ask)
+        thread.start()
+        status, errors = server.end()
+        thread.join()
+        self.assertEqual(status, 5, errors)
+        self.assertEqual(errors.count("\n"), 1, errors)
+        self.assertIn("(--watchdog-timeout 1): 1 requests under way: long-one", errors)
+        self.assertLess(time.monotonic() - start, 10)
+        self.assertEqual(len(lost), 1)
+
+    def test_what_systemd_is_told(self):
+        with tempfile.TemporaryDirectory() as folder, \
+                socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            path = os.path.join(folder, "notify")
+            manager.bind(path)
+            manager.settimeout(30)
+            server = Serve("--watchdog-timeout", "2", env=os.environ | {"NOTIFY_SOCKET": path})
+            self.assertEqual(manager.recv(100), b"READY=1")
+            self.assertEqual(manager.recv(100), b"WATCHDOG=1")
+            server.process.send_signal(signal.SIGTERM)
+            while (state := manager.recv(100)) == b"WATCHDOG=1":
+                pass
+            self.assertEqual(state, b"STOPPING=1")
+            self.assertEqual(server.end(), (0, ""))
+
+    def test_5_not_while_it_works(self):
+        """Many steps in a row, and a long rest, are no stall."""
+        server = Serve("--watchdog-timeout", "1", "--context-length", "2048", "--threads", "1")
+        start = time.monotonic()
+        while time.monotonic() - start < 3:
+            self.assertEqual(server.post({"prompt": "Once", "max_tokens": 500,
+                                          "ignore_eos": True}).status, 200)
+        time.sleep(1.5)
+        self.assertEqual(server.post({"prompt": "Once", "max_tokens": 2}).status, 200)
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(server.end(), (0, ""))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
