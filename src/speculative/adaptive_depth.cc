@@ -21,9 +21,10 @@ constexpr double kCorrectionWeight = 1.0 / 20;
 constexpr double kMostSurprise = 0.3;  // of a logarithm
 // Iterations before and after a probe that it is compared with.
 constexpr size_t kWindow = 4;
-// A probe is a few iterations at a neighbouring depth: the first of them still verifies the usual
-// number of drafts. The interval doubles while the usual depth stays. Where the neighbour pays so
-// much less that no error of its costs explains it, one iteration tells of its acceptance.
+// A probe is a few iterations at a neighbouring depth, or at one beyond that may pay although the
+// neighbour does not: the first of them still verifies the usual number of drafts. The interval
+// doubles while the usual depth stays. Where the neighbour pays so much less that no error of its
+// costs explains it, one iteration tells of its acceptance.
 constexpr int64_t kProbeSteps = 5;
 constexpr double kNearRate = 0.6;
 constexpr int64_t kFirstProbe = 32;
@@ -61,7 +62,9 @@ double StepCosts::on_line(int32_t batch_size, const Seconds& seconds_of) const {
   const MeasuredBatch& high = batches_[upper];
   const double share =
       static_cast<double>(batch_size - low.batch_size) / (high.batch_size - low.batch_size);
-  return std::lerp(seconds_of(low), seconds_of(high), share);
+  const double seconds = std::lerp(seconds_of(low), seconds_of(high), share);
+  // Far beyond, the line through two noisy times may fall, below zero in the end.
+  return share > 1.0 ? std::max(seconds, seconds_of(high)) : seconds;
 }
 
 double StepCosts::at(int32_t batch_size, int32_t depth, double accepted) const {
@@ -111,10 +114,11 @@ int32_t AdaptiveDepth::choose(int32_t batch_size) {
   for (int32_t depth = 1; depth <= costs_.max_depth(); ++depth)
     if (rate(depth) > rate(best)) best = depth;
   if (usual_ < 0 || rate(best) > kWorthATurn * rate(usual_)) {
-    // Next door most costs are known already: probes come as rarely as before.
+    // Next door most costs are known already: probes come as rarely as before. The next one is not
+    // put off, or a depth that changes often would never be probed around.
     const bool next_door = usual_ >= 0 && std::abs(best - usual_) == 1;
     if (!next_door) probe_interval_ = kFirstProbe;
-    steps_until_probe_ = probe_interval_;
+    steps_until_probe_ = std::min(steps_until_probe_, probe_interval_);
     probe_steps_left_ = 0;
     usual_ = best;
     comparison_.clear();
@@ -126,21 +130,44 @@ int32_t AdaptiveDepth::choose(int32_t batch_size) {
   if (--steps_until_probe_ > 0 || costs_.max_depth() == 0) return usual_;
   probe_interval_ = std::min(2 * probe_interval_, kLastProbe);
   steps_until_probe_ = probe_interval_;
-  probe_depth_ =
-      usual_ == 0 || (probe_deeper_ && usual_ < costs_.max_depth()) ? usual_ + 1 : usual_ - 1;
+  probe_depth_ = next_probe(batch_size);
   probe_deeper_ = probe_depth_ < usual_;
   probe_steps_left_ = rate(probe_depth_) > kNearRate * rate(usual_) ? kProbeSteps - 1 : 0;
   return probe_depth_;
 }
 
+int32_t AdaptiveDepth::next_probe(int32_t batch_size) {
+  const bool deeper = usual_ == 0 || (probe_deeper_ && usual_ < costs_.max_depth());
+  if (!deeper) return usual_ - 1;
+  far_probe_ = !far_probe_;
+  return far_probe_ ? hopeful_depth(batch_size) : usual_ + 1;
+}
+
+int32_t AdaptiveDepth::hopeful_depth(int32_t batch_size) const {
+  double tokens = expected_tokens(usual_), chain = 1.0;
+  for (int32_t position = 0; position < usual_; ++position) chain *= acceptance_[position].value;
+  int32_t best = usual_ + 1;
+  double best_rate = kWorthATurn * tokens / expected_seconds(batch_size, usual_);
+  for (int32_t depth = usual_ + 1; depth <= costs_.max_depth(); ++depth) {
+    tokens += chain *= std::max(acceptance_[depth - 1].value, acceptance_[usual_].value);
+    const double rate = tokens / expected_seconds(batch_size, depth);
+    if (rate <= best_rate) continue;
+    best = depth;
+    best_rate = rate;
+  }
+  return best;
+}
+
 void AdaptiveDepth::observe_seconds(int32_t batch_size, int32_t depth, double seconds) {
+  if (!std::isfinite(seconds) || seconds <= 0.0) return;  // a clock too coarse
   if (batch_size != comparison_.batch_size) {
     comparison_.clear();
     comparison_.batch_size = batch_size;
   }
   std::vector<double>& before = comparison_.before;
   if (depth == probe_depth_ && depth != usual_) {
-    comparison_.probe.push_back(seconds);
+    // Requests that limit their drafts themselves may be at this depth for as long as they run.
+    if (comparison_.probe.size() < kWindow) comparison_.probe.push_back(seconds);
   } else if (depth == usual_ && comparison_.probe.empty()) {
     if (before.size() == kWindow) before.erase(before.begin());
     before.push_back(seconds);
@@ -154,13 +181,17 @@ void AdaptiveDepth::learn_from_comparison() {
   const int32_t batch_size = comparison_.batch_size;
   if (comparison_.before.size() == kWindow) {
     const double around = 0.5 * (median(comparison_.before) + median(comparison_.after));
-    const double surprise = std::log(median(comparison_.probe) / around *
-                                     corrected_seconds(batch_size, usual_) /
-                                     corrected_seconds(batch_size, probe_depth_));
-    RunningMean& step =
-        step_correction_[costs_.nearest(batch_size)][std::min(usual_, probe_depth_)];
-    const double deeper = probe_depth_ > usual_ ? surprise : -surprise;
-    step.observe(step.value + std::clamp(deeper, -kMostSurprise, kMostSurprise), kCorrectionWeight);
+    const double surprise =
+        std::log(median(comparison_.probe) / around * corrected_seconds(batch_size, usual_) /
+                 corrected_seconds(batch_size, probe_depth_));
+    const auto [low, high] = std::minmax(usual_, probe_depth_);
+    const double deeper =
+        std::clamp(probe_depth_ > usual_ ? surprise : -surprise, -kMostSurprise, kMostSurprise) /
+        (high - low);
+    for (int32_t depth = low; depth < high; ++depth) {
+      RunningMean& step = step_correction_[costs_.nearest(batch_size)][depth];
+      step.observe(step.value + deeper, kCorrectionWeight);
+    }
   }
   comparison_.before = std::exchange(comparison_.after, {});
   comparison_.probe.clear();

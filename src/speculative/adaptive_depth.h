@@ -1,8 +1,9 @@
 // How many tokens to draft in each step: as many as give the most tokens per second, zero included.
 // Costs are measured at start-up (StepCosts). What matters of them is how depths compare, and that
 // is what is corrected, for each pair of neighbours: a few iterations one deeper or one less deep
-// now and then, beside the usual ones just before and after them. A longer context, or a machine
-// that slows down, hits both alike and changes nothing.
+// now and then, or farther where that may pay although the neighbour does not, beside the usual
+// ones just before and after them. A longer context, or a machine that slows down, hits both alike
+// and changes nothing.
 // Acceptance is learned all the time. A pure function of what it was told. Owner: the engine loop.
 // Thread rule: one caller.
 #pragma once
@@ -84,6 +85,11 @@ class AdaptiveDepth {
   // Iterations without the catching up of depth 0, as most are.
   double corrected_seconds(int32_t batch_size, int32_t depth) const;
   void learn_from_comparison();
+  int32_t next_probe(int32_t batch_size);
+  // The deeper one that would pay most if all drafts beyond the next were accepted like it; the
+  // next one where none would pay. What is known of drafts that are never made may be of another
+  // text.
+  int32_t hopeful_depth(int32_t batch_size) const;
 
   StepCosts costs_;
   std::vector<RunningMean> acceptance_;  // [position] of a draft whose predecessors were accepted
@@ -96,6 +102,7 @@ class AdaptiveDepth {
   int64_t steps_until_probe_;
   int64_t probe_interval_;
   bool probe_deeper_ = true;  // the next one
+  bool far_probe_ = true;     // the last deeper one looked beyond the neighbour
 };
 
 }  // namespace foresail

@@ -34,6 +34,15 @@ TEST(StepCosts, BetweenAndBeyondMeasuredBatchesALine) {
   EXPECT_DOUBLE_EQ(StepCosts({{4, {2.0}, {0.0}}}).at(2, 0, 0), 1.0);
 }
 
+// Times of one and four requests whose noise points down: on that line 64 would take no time.
+TEST(StepCosts, BeyondMeasuredBatchesNoRequestMakesAnIterationFaster) {
+  const StepCosts costs({{1, {1.0, 1.3}, {0.0, 0.2}}, {4, {1.2, 1.1}, {0.0, 0.1}}});
+  EXPECT_DOUBLE_EQ(costs.at(64, 0, 0), 5.2);
+  EXPECT_DOUBLE_EQ(costs.at(64, 1, 0), 1.1);
+  EXPECT_DOUBLE_EQ(costs.at(64, 1, 1), 1.2);
+  EXPECT_DOUBLE_EQ(costs.at(2, 1, 0), 1.3 - 0.2 / 3);
+}
+
 TEST(StepCosts, AcceptedDraftsCostWhatTheDrafterTakesIn) {
   const StepCosts costs({{2, {1.0, 2.0, 3.0}, {0.0, 0.1, 0.4}}});
   EXPECT_DOUBLE_EQ(costs.at(2, 0, 0.0), 1.0);
@@ -141,6 +150,67 @@ TEST(AdaptiveDepth, ComesBackWhenAcceptanceRises) {
     adaptive.observe(depth, depth);
   }
   EXPECT_EQ(depth, 3);
+}
+
+// The first draft costs more than a whole iteration without and those after it next to nothing, so
+// that one draft loses where five gain. A text of which only first drafts are right at times must
+// not end that for good.
+TEST(AdaptiveDepth, ComesBackAcrossADepthThatDoesNotPay) {
+  constexpr int32_t kMaxDepth = 5, kBatch = 4;
+  AdaptiveDepth adaptive(
+      StepCosts({{kBatch, {1.0, 2.4, 2.45, 2.5, 2.55, 2.6}, std::vector<double>(kMaxDepth + 1)}}));
+  std::vector<int64_t> chosen(kMaxDepth + 1);
+  for (uint64_t step = 0; step < 60000; ++step) {
+    const int32_t depth = adaptive.choose(kBatch);
+    for (int32_t request = 0; request < kBatch; ++request) {
+      int accepted = 0;
+      while (accepted < depth &&
+             random_uniform(9, 100 * step + 10 * request + accepted,
+                            RandomPurpose::kSimulateAccept) < (step >= 3000    ? 0.9
+                                                               : accepted == 0 ? 0.6
+                                                                               : 0.05))
+        ++accepted;
+      adaptive.observe(depth, accepted);
+    }
+    if (step == 2999) {
+      EXPECT_LT(adaptive.expected_tokens(kMaxDepth), 2.0);
+    }
+    if (step >= 55000) ++chosen[depth];
+  }
+  EXPECT_GT(chosen[kMaxDepth], 4500);
+}
+
+// Two batch sizes take turns whose best depths differ, so that the usual depth never stays for as
+// long as probes are apart.
+TEST(AdaptiveDepth, ComesBackThoughTheUsualDepthKeepsChanging) {
+  AdaptiveDepth adaptive(StepCosts({{1, {1.0, 1.2, 1.4, 1.6}, std::vector<double>(4)},
+                                    {16, {1.0, 1.2, 2.6, 3.2}, std::vector<double>(4)}}));
+  int64_t deepest = 0;
+  for (int step = 0; step < 300000; ++step) {
+    const int32_t batch_size = step / 7 % 2 == 0 ? 1 : 16;
+    const int32_t depth = adaptive.choose(batch_size);
+    const int most = step < 3000 ? 2 : 3;  // the third draft is refused at first
+    for (int32_t request = 0; request < batch_size; ++request)
+      adaptive.observe(depth, std::min(depth, most));
+    if (step >= 299000 && batch_size == 1) deepest += depth == 3;
+  }
+  EXPECT_GT(deepest, 400);
+}
+
+TEST(AdaptiveDepth, SecondsThatAreNoneChangeNothing) {
+  const StepCosts costs = linear_costs(3, 0.1, 0.05);
+  AdaptiveDepth adaptive(costs), undisturbed(costs);
+  for (const double seconds : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
+    for (int step = 0; step < 3000; ++step) {
+      const int32_t depth = adaptive.choose(4);
+      ASSERT_EQ(depth, undisturbed.choose(4));
+      adaptive.observe_seconds(4, depth, seconds);
+      for (AdaptiveDepth* learner : {&adaptive, &undisturbed})
+        learner->observe(depth, std::min(depth, step % 3));
+    }
+  }
+  for (int32_t depth = 0; depth <= 3; ++depth)
+    EXPECT_EQ(adaptive.expected_seconds(4, depth), undisturbed.expected_seconds(4, depth));
 }
 
 }  // namespace
