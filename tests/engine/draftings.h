@@ -17,15 +17,15 @@ struct Drafting {
   SpeculativeAlgorithm algorithm;
 };
 
-// The heads, whose draft loop can run behind the verify pass; then the others that propose by
-// themselves; then none; then what a test scripts.
+// The heads, whose draft loop can run behind the verify pass; none; the others that propose by
+// themselves; what a test scripts.
 inline const Drafting kDraftings[] = {
     {"mtp", "g13_v3_mtp", SpeculativeAlgorithm::kMtp},
     {"eagle3_llama", "g14_eagle3_llama", SpeculativeAlgorithm::kEagle3},
     {"eagle3_mla", "g15_eagle3_mla", SpeculativeAlgorithm::kEagle3},
+    {"none", "g15_eagle3_mla", SpeculativeAlgorithm::kNone},
     {"ngram", "g13_v3_mtp", SpeculativeAlgorithm::kNgram},
     {"self", "g01_v3_yarn", SpeculativeAlgorithm::kStandalone},
-    {"none", "g15_eagle3_mla", SpeculativeAlgorithm::kNone},
     {"right", "g13_v3_mtp", SpeculativeAlgorithm::kNone},
     {"wrong", "g14_eagle3_llama", SpeculativeAlgorithm::kNone},
 };

@@ -6,26 +6,14 @@
 
 #include "engine/device_like_kernels.h"
 #include "engine/digest_kernels.h"
-#include "engine/engine_harness.h"
+#include "engine/draftings.h"
 #include "engine/scripted_loop.h"
 
 namespace foresail {
 namespace {
 
-struct Drafting {
-  std::string name;
-  std::string golden;
-  SpeculativeAlgorithm algorithm;
-};
-
-const Drafting kDraftings[] = {
-    {"mtp", "g13_v3_mtp", SpeculativeAlgorithm::kMtp},
-    {"eagle3_llama", "g14_eagle3_llama", SpeculativeAlgorithm::kEagle3},
-    {"eagle3_mla", "g15_eagle3_mla", SpeculativeAlgorithm::kEagle3},
-    {"none", "g15_eagle3_mla", SpeculativeAlgorithm::kNone},
-};
-constexpr int kDraftingCount = 4;
-constexpr int kQueuingCount = 3;  // the first ones have drafts
+constexpr int kDraftingCount = kHeadDraftings + 1;  // and without drafts
+constexpr int kQueuingCount = kHeadDraftings;
 
 // Requests that a device can draw for, with and without ends of their own.
 std::vector<Request> drawable_requests(uint64_t seed, int count) {
@@ -61,12 +49,12 @@ void expect_same_ids(const std::vector<Output>& outputs, const std::vector<Outpu
   }
 }
 
-class LaunchAhead : public testing::TestWithParam<std::tuple<int, int, std::string>> {};
+class LaunchAhead : public testing::TestWithParam<DraftingCase> {};
 
 TEST_P(LaunchAhead, OutputIsThatOfWaiting) {
   const auto [index, page_size, backend] = GetParam();
   const Drafting& drafting = kDraftings[index];
-  EngineOptions options = tiny_options(drafting.golden, drafting.algorithm, page_size);
+  EngineOptions options = tiny_options(drafting, page_size);
   options.attention_backend = backend;
   Device device(options);
   for (int steps = 1; steps <= 6; ++steps) {
@@ -98,15 +86,8 @@ TEST_P(LaunchAhead, OutputIsThatOfWaiting) {
   EXPECT_EQ(device.kernels->most_downloads_under_way(), 2u);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LaunchAhead,
-                         testing::Combine(testing::Range(0, kDraftingCount), testing::Values(1, 16),
-                                          testing::Values(std::string("paged"),
-                                                          std::string("indexed"))),
-                         [](const auto& param) {
-                           return kDraftings[std::get<0>(param.param)].name + "_page" +
-                                  std::to_string(std::get<1>(param.param)) + "_" +
-                                  std::get<2>(param.param);
-                         });
+INSTANTIATE_TEST_SUITE_P(All, LaunchAhead, drafting_cases(kDraftingCount, {1, 16}),
+                         drafting_case_name);
 
 // Adaptive depth goes up and down, to none and back, whatever the clock says.
 TEST(LaunchAheadDepth, AdaptiveDepthChangesNoToken) {

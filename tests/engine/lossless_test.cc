@@ -173,7 +173,7 @@ std::vector<std::byte> latent_row(const LatentCache& cache, const int32_t* page_
 }
 
 TEST(LatentRows, AfterEveryIterationEqualThoseOfPlainDecode) {
-  for (int index = 0; index < 4; ++index) {
+  for (int index = 0; index < kUnscriptedDraftings; ++index) {
     const Drafting& drafting = kDraftings[index];
     Request request = random_requests(50 + index, 1)[0];
     request.max_tokens = 30;

@@ -28,15 +28,16 @@ int64_t cached_tokens(EngineLoop& loop, const std::vector<int32_t>& prompt) {
 
 // K7: the whole prompt is cached, and its last token is computed all the same.
 TEST(PrefixReuse, SamePromptTwice) {
-  struct Case {
+  struct ReuseCase {
     int page_size;
     bool drafter;
     int prompt_len;
     int64_t expected;
   };
-  for (const Case& c : {Case{64, false, 128, 64}, Case{1, false, 128, 127}, Case{64, true, 128, 64},
-                        Case{1, true, 128, 127}, Case{1, false, 1, 0}, Case{1, true, 1, 0},
-                        Case{64, true, 129, 128}, Case{16, true, 16, 0}}) {
+  for (const ReuseCase& c :
+       {ReuseCase{64, false, 128, 64}, ReuseCase{1, false, 128, 127}, ReuseCase{64, true, 128, 64},
+        ReuseCase{1, true, 128, 127}, ReuseCase{1, false, 1, 0}, ReuseCase{1, true, 1, 0},
+        ReuseCase{64, true, 129, 128}, ReuseCase{16, true, 16, 0}}) {
     ScriptedLoop scripted(reuse_options(c.page_size), certain(hashed_token));
     if (c.drafter) scripted.use_digest_drafter(often_right(hashed_token, 60));
     const std::vector<int32_t> prompt = scripted_prompt(c.prompt_len);

@@ -16,7 +16,7 @@ const char* const kPrompts[] = {
     "A poor miller had three sons, and when he died",
 };
 
-struct Case {
+struct TalesCase {
   SpeculativeAlgorithm algorithm;
   int page_size;
 };
@@ -43,8 +43,8 @@ TEST(Tales, OutputEqualsPlainDecodeAndDraftsAreAccepted) {
     expected = plain_outputs(plain, requests);
   }
   for (const auto& [algorithm, page_size] :
-       {Case{SpeculativeAlgorithm::kMtp, 16}, Case{SpeculativeAlgorithm::kEagle3, 64},
-        Case{SpeculativeAlgorithm::kNgram, 32}}) {
+       {TalesCase{SpeculativeAlgorithm::kMtp, 16}, TalesCase{SpeculativeAlgorithm::kEagle3, 64},
+        TalesCase{SpeculativeAlgorithm::kNgram, 32}}) {
     options.page_size = page_size;
     options.max_total_tokens = 320;
     options.slot_count = options.max_running_requests = 6;

@@ -32,7 +32,7 @@ EngineOptions options_of(SpeculativeAlgorithm algorithm) {
 }
 
 // Greedy and drawn, of several lengths; some end by a token of their own.
-std::vector<Request> requests_of(int count) {
+std::vector<Request> varied_requests(int count) {
   std::vector<Request> requests = random_requests(17, count, 8192);
   for (size_t i = 0; i < requests.size(); ++i) {
     Request& request = requests[i];
@@ -52,7 +52,7 @@ TEST(GpuLaunchAhead, OutputIsThatOfWaiting) {
       EngineOptions options = options_of(algorithm);
       options.disable_cuda_graph = !graphs;
       LoadedModel model(options);
-      std::vector<Request> requests = requests_of(12);
+      std::vector<Request> requests = varied_requests(12);
       options.launch_ahead = false;
       EngineLoop waiting(model, nullptr, options);
       const std::vector<Output> expected = serve(waiting, requests);
@@ -81,7 +81,7 @@ TEST(GpuLaunchAhead, ARequestAloneIsTheSameWithoutDeterminism) {
   EngineOptions options = options_of(SpeculativeAlgorithm::kNone);
   options.deterministic = false;
   LoadedModel model(options);
-  const std::vector<Request> requests = requests_of(6);
+  const std::vector<Request> requests = varied_requests(6);
   options.launch_ahead = false;
   EngineLoop waiting(model, nullptr, options);
   std::vector<std::vector<int32_t>> expected;

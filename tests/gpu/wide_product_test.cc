@@ -13,7 +13,7 @@ class GpuWideProducts : public GpuTest {
 };
 
 // f32 rows keep 16 bits of mantissa.
-constexpr double kProductTolerance = 2e-5;
+constexpr double kWideTolerance = 2e-5;
 
 TEST_F(GpuWideProducts, LinearMatchesOracle) {
   const int64_t shapes[][3] = {{96, 64, 16},    {97, 100, 130},   {128, 4, 1},    {129, 60, 257},
@@ -32,7 +32,7 @@ TEST_F(GpuWideProducts, LinearMatchesOracle) {
         set().linear(copy(x), *w, accumulate ? device_bias.f32() : nullptr, 0.7f, accumulate, out);
         ref().linear(x, *w_ref, accumulate ? static_cast<const float*>(bias.view().data) : nullptr,
                      0.7f, accumulate, want);
-        expect_close(out.read(got), want, kProductTolerance,
+        expect_close(out.read(got), want, kWideTolerance,
                      fmt::format("{} x {} x {}", rows, n_in, n_out));
       }
 }
@@ -82,7 +82,7 @@ TEST_F(GpuWideProducts, HeadProjections) {
     const Copy absorbed = copy(got);
     set().absorb_query(copy(q), uk_t, nope, rope, absorbed);
     ref().absorb_query(q, ref_uk_t, nope, rope, want);
-    expect_close(absorbed.read(got), want, kProductTolerance, "absorb");
+    expect_close(absorbed.read(got), want, kWideTolerance, "absorb");
     for (const DType act : {DType::kF32, DType::kBF16}) {
       const Tensor in = Tensor(act, kRows, heads * latent).randomize(2);
       Tensor got_up(act, kRows, heads * value, 2);
@@ -90,7 +90,7 @@ TEST_F(GpuWideProducts, HeadProjections) {
       const Copy up = copy(got_up);
       set().value_up(copy(in), uv, up);
       ref().value_up(in, ref_uv, want_up);
-      expect_close(up.read(got_up), want_up, act == DType::kBF16 ? 8e-3 : kProductTolerance,
+      expect_close(up.read(got_up), want_up, act == DType::kBF16 ? 8e-3 : kWideTolerance,
                    "value_up");
     }
   }

@@ -2,7 +2,7 @@
 // needed entries and rows readable: one step too far is a crash here.
 #include <sys/mman.h>
 
-#include "kernel_fixture.h"
+#include "kernel/random_inputs.h"
 
 namespace foresail {
 namespace {
@@ -10,11 +10,8 @@ namespace {
 class AttentionLengths : public KernelTest {};
 FORESAIL_FOR_ALL_SETS(AttentionLengths);
 
-constexpr int kHeads = 4;
-constexpr int kLatent = 32;
-constexpr int kRope = 8;
-constexpr int kWidth = kLatent + kRope;
-constexpr float kScale = 0.15f;
+constexpr int kWidth = kSmallLatent + kSmallRope;
+constexpr float kScoreScale = 0.15f;
 
 // Memory of which only the pages that were written take room. 64-bit offsets from its start.
 class SparseMemory {
@@ -72,7 +69,7 @@ struct Sequence {
   Sequence(DType dtype, int page_size, int64_t length) {
     const auto pages = static_cast<int>((length + page_size - 1) / page_size);
     storage = std::make_unique<Tensor>(dtype, int64_t{pages + 1} * page_size, kWidth);
-    cache = {storage->view().data, dtype, page_size, kLatent, kRope};
+    cache = {storage->view().data, dtype, page_size, kSmallLatent, kSmallRope};
     std::vector<int32_t> entries;
     for (const int page : shuffled(pages, 7)) entries.push_back(page + 1);
     for (int64_t key = 0; key < length; ++key)
@@ -87,7 +84,7 @@ struct Sequence {
 // In float64 from the same numbers; row i of `rows` sees length - rows + 1 + i keys.
 Tensor attend_plainly(const Tensor& q, const Sequence& sequence, int64_t length) {
   const int64_t rows = q.rows();
-  Tensor out(DType::kF32, rows, kHeads * kLatent);
+  Tensor out(DType::kF32, rows, kSmallHeads * kSmallLatent);
   std::vector<float> keys(length * kWidth);
   for (int64_t key = 0; key < length; ++key) {
     const LatentCache& cache = sequence.cache;
@@ -97,19 +94,19 @@ Tensor attend_plainly(const Tensor& q, const Sequence& sequence, int64_t length)
       keys[key * kWidth + d] = load_element(cache.data, cache.dtype, slot * kWidth + d);
   }
   for (int64_t row = 0; row < rows; ++row)
-    for (int head = 0; head < kHeads; ++head) {
+    for (int head = 0; head < kSmallHeads; ++head) {
       double total = 0.0;
-      std::vector<double> sum(kLatent);
+      std::vector<double> sum(kSmallLatent);
       for (int64_t key = 0; key < length - rows + 1 + row; ++key) {
         double score = 0.0;
         for (int d = 0; d < kWidth; ++d)
           score += double{q.at(row, head * kWidth + d)} * keys[key * kWidth + d];
-        const double weight = std::exp(score * kScale);  // scores stay below 10
+        const double weight = std::exp(score * kScoreScale);  // scores stay below 10
         total += weight;
-        for (int d = 0; d < kLatent; ++d) sum[d] += weight * keys[key * kWidth + d];
+        for (int d = 0; d < kSmallLatent; ++d) sum[d] += weight * keys[key * kWidth + d];
       }
-      for (int d = 0; d < kLatent; ++d)
-        out.set(row, head * kLatent + d, static_cast<float>(sum[d] / total));
+      for (int d = 0; d < kSmallLatent; ++d)
+        out.set(row, head * kSmallLatent + d, static_cast<float>(sum[d] / total));
     }
   return out;
 }
@@ -128,11 +125,11 @@ TEST_P(AttentionLengths, EveryBorderAgainstFloat64) {
     for (const int64_t length : lengths) {
       const Sequence sequence(cache_dtype, page_size, length);
       const int64_t rows = std::min<int64_t>(length, length < 9000 ? 4 : 1);
-      const Tensor q = Tensor(DType::kF32, rows, kHeads * kWidth).randomize(length, 0.7f);
+      const Tensor q = Tensor(DType::kF32, rows, kSmallHeads * kWidth).randomize(length, 0.7f);
       const SequenceRows batch[] = {
           {0, static_cast<int32_t>(rows), static_cast<int32_t>(length), sequence.table->data()}};
-      Tensor got(act(), rows, kHeads * kLatent);
-      set->latent_attention(q, kHeads, kScale, batch, sequence.cache, got);
+      Tensor got(act(), rows, kSmallHeads * kSmallLatent);
+      set->latent_attention(q, kSmallHeads, kScoreScale, batch, sequence.cache, got);
       expect_close(got, attend_plainly(q, sequence, length), is_bf16() ? 1.5e-2 : 1e-4,
                    GetParam().label() + " page " + std::to_string(page_size) + " length " +
                        std::to_string(length));
@@ -149,13 +146,13 @@ TEST_P(AttentionLengths, EntriesPastTheLengthAreNeverFollowed) {
       const auto pages = static_cast<size_t>((length + page_size - 1) / page_size);
       std::vector<int32_t> poisoned(sequence.table->data(), sequence.table->data() + pages);
       poisoned.resize(pages + 130, INT32_MIN);
-      const Tensor q = Tensor(DType::kF32, 2, kHeads * kWidth).randomize(1);
+      const Tensor q = Tensor(DType::kF32, 2, kSmallHeads * kWidth).randomize(1);
       const SequenceRows clean[] = {{0, 1, static_cast<int32_t>(length), sequence.table->data()}};
       const SequenceRows bad[] = {{0, 1, static_cast<int32_t>(length), poisoned.data()},
                                   {1, 1, 0, nullptr}};
-      Tensor want(act(), 1, kHeads * kLatent), got(act(), 2, kHeads * kLatent);
-      set->latent_attention(q.pick({0}), kHeads, kScale, clean, sequence.cache, want);
-      set->latent_attention(q, kHeads, kScale, bad, sequence.cache, got);
+      Tensor want(act(), 1, kSmallHeads * kSmallLatent), got(act(), 2, kSmallHeads * kSmallLatent);
+      set->latent_attention(q.pick({0}), kSmallHeads, kScoreScale, clean, sequence.cache, want);
+      set->latent_attention(q, kSmallHeads, kScoreScale, bad, sequence.cache, got);
       expect_same_row(got, 0, want, 0, GetParam().label());
     }
   }
@@ -169,14 +166,15 @@ TEST_P(AttentionLengths, PoolsBeyondFourGibibytes) {
   const int64_t page_count = (int64_t{9} << 30) / page_bytes;
   const SparseMemory memory(page_count * page_bytes);
   if (memory.data() == nullptr) GTEST_SKIP() << "the address space is limited";
-  const LatentCache far = {memory.data(), DType::kF32, kPageSize, kLatent, kRope};
+  const LatentCache far = {memory.data(), DType::kF32, kPageSize, kSmallLatent, kSmallRope};
   std::vector<int32_t> entries;
   for (const int64_t gib : {0, 1, 2, 3, 4, 6, 8})
     entries.push_back(static_cast<int32_t>((gib << 30) / page_bytes + 1));
   const auto length = static_cast<int32_t>(entries.size() * kPageSize);
 
   Tensor near_rows(DType::kF32, int64_t{length} + kPageSize, kWidth);
-  const LatentCache near = {near_rows.view().data, DType::kF32, kPageSize, kLatent, kRope};
+  const LatentCache near = {near_rows.view().data, DType::kF32, kPageSize, kSmallLatent,
+                            kSmallRope};
   std::vector<int32_t> near_entries, far_slots, near_slots, positions;
   for (size_t i = 0; i < entries.size(); ++i) near_entries.push_back(static_cast<int32_t>(i) + 1);
   for (int32_t key = 0; key < length; ++key) {
@@ -185,20 +183,20 @@ TEST_P(AttentionLengths, PoolsBeyondFourGibibytes) {
     positions.push_back(key);
   }
   const Tensor kv = Tensor(DType::kF32, length, kWidth).randomize(5);
-  const Tensor norm = Tensor(DType::kF32, 1, kLatent).fill(1.0f);
-  const Tensor cos = Tensor(DType::kF32, length, kRope / 2).fill(1.0f);
-  const Tensor sin = Tensor(DType::kF32, length, kRope / 2).fill(0.0f);
+  const Tensor norm = Tensor(DType::kF32, 1, kSmallLatent).fill(1.0f);
+  const Tensor cos = Tensor(DType::kF32, length, kSmallRope / 2).fill(1.0f);
+  const Tensor sin = Tensor(DType::kF32, length, kSmallRope / 2).fill(0.0f);
   const auto data = [](const Tensor& t) { return static_cast<const float*>(t.view().data); };
-  const RopeTable rope = {data(cos), data(sin), kRope, RopeLayout::kAdjacentPairs};
+  const RopeTable rope = {data(cos), data(sin), kSmallRope, RopeLayout::kAdjacentPairs};
   set->store_latent(kv, data(norm), 1e-6f, rope, positions, far_slots, far);
   set->store_latent(kv, data(norm), 1e-6f, rope, positions, near_slots, near);
 
-  const Tensor q = Tensor(DType::kF32, 3, kHeads * kWidth).randomize(6);
-  Tensor got(act(), 3, kHeads * kLatent), want(act(), 3, kHeads * kLatent);
+  const Tensor q = Tensor(DType::kF32, 3, kSmallHeads * kWidth).randomize(6);
+  Tensor got(act(), 3, kSmallHeads * kSmallLatent), want(act(), 3, kSmallHeads * kSmallLatent);
   const SequenceRows far_batch[] = {{0, 3, length, entries.data()}};
   const SequenceRows near_batch[] = {{0, 3, length, near_entries.data()}};
-  set->latent_attention(q, kHeads, kScale, far_batch, far, got);
-  set->latent_attention(q, kHeads, kScale, near_batch, near, want);
+  set->latent_attention(q, kSmallHeads, kScoreScale, far_batch, far, got);
+  set->latent_attention(q, kSmallHeads, kScoreScale, near_batch, near, want);
   for (int row = 0; row < 3; ++row) expect_same_row(got, row, want, row, GetParam().label());
 }
 

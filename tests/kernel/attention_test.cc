@@ -16,7 +16,7 @@ constexpr Geometry kGeometries[] = {
 
 constexpr float kScale = 0.1f;
 
-double attention_tolerance(const KernelCase& c) {
+double attention_tolerance(const TestedSet& c) {
   return c.is_bf16() ? 1.5e-2 : 2e-5;
 }
 

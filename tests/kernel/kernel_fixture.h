@@ -128,15 +128,15 @@ inline void expect_same_row(const Tensor& got, int64_t got_row, const Tensor& wa
 }
 
 // One implementation under test.
-struct KernelCase {
+struct TestedSet {
   std::string isa;
   DType dtype;
   std::string label() const { return isa + "/" + std::string(dtype_name(dtype)); }
   bool is_bf16() const { return dtype == DType::kBF16; }
 };
 
-inline std::vector<KernelCase> all_cases() {
-  std::vector<KernelCase> cases;
+inline std::vector<TestedSet> all_cases() {
+  std::vector<TestedSet> cases;
   for (std::string_view isa : available_isas())
     for (DType dtype : {DType::kF32, DType::kBF16}) cases.push_back({std::string(isa), dtype});
   return cases;
@@ -145,7 +145,7 @@ inline std::vector<KernelCase> all_cases() {
 // A set with its own pool.
 class PooledSet {
  public:
-  explicit PooledSet(const KernelCase& c, int threads = 2) : pool_(threads) {
+  explicit PooledSet(const TestedSet& c, int threads = 2) : pool_(threads) {
     set_ = create_cpu_kernels({c.dtype, c.isa, &pool_});
   }
   KernelSet* operator->() const { return set_.get(); }
@@ -156,7 +156,7 @@ class PooledSet {
   std::unique_ptr<KernelSet> set_;
 };
 
-class KernelTest : public testing::TestWithParam<KernelCase> {
+class KernelTest : public testing::TestWithParam<TestedSet> {
  protected:
   DType act() const { return GetParam().dtype; }
   bool is_bf16() const { return GetParam().is_bf16(); }

@@ -11,6 +11,9 @@ namespace foresail {
 inline constexpr std::array<int, 4> kRouteShapes[] = {{8, 4, 2, 2},  {256, 8, 4, 8}, {384, 1, 1, 8},
                                                       {64, 1, 1, 6}, {5, 1, 1, 5},   {1, 1, 1, 1}};
 
+// A latent attention where the numbers are not what is tested.
+inline constexpr int kSmallHeads = 4, kSmallLatent = 32, kSmallRope = 8;
+
 struct RandomExperts {
   RandomExperts(KernelSet& set, int count, int64_t hidden, int64_t inner) {
     for (int e = 0; e < count; ++e) {

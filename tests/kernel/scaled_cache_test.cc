@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
-#include "kernel_fixture.h"
+#include "kernel/random_inputs.h"
 
 namespace foresail {
 namespace {
@@ -10,9 +10,6 @@ namespace {
 class ScaledCache : public KernelTest {};
 FORESAIL_FOR_ALL_SETS(ScaledCache);
 
-constexpr int kHeads = 4;
-constexpr int kLatent = 32;
-constexpr int kRope = 8;
 constexpr int kNope = 16;
 constexpr int kValue = 16;
 constexpr int kPageSize = 16;
@@ -26,10 +23,10 @@ const float* data_of(const Tensor& t) {
 struct Cache {
   Cache(KernelSet& set, DType dtype, float scale, const Tensor& kv, const Tensor& norm)
       : length(static_cast<int32_t>(kv.rows())),
-        rows(dtype, round_up<int64_t>(length, kPageSize) + kPageSize, kLatent + kRope),
-        view{rows.view().data, dtype, kPageSize, kLatent, kRope, scale} {
-    const Tensor cos = Tensor(DType::kF32, length, kRope / 2).fill(1.0f);
-    const Tensor sin = Tensor(DType::kF32, length, kRope / 2).fill(0.0f);
+        rows(dtype, round_up<int64_t>(length, kPageSize) + kPageSize, kSmallLatent + kSmallRope),
+        view{rows.view().data, dtype, kPageSize, kSmallLatent, kSmallRope, scale} {
+    const Tensor cos = Tensor(DType::kF32, length, kSmallRope / 2).fill(1.0f);
+    const Tensor sin = Tensor(DType::kF32, length, kSmallRope / 2).fill(0.0f);
     std::vector<int32_t> slots, positions;
     for (int32_t key = 0; key < length; ++key) {
       positions.push_back(key);
@@ -37,14 +34,14 @@ struct Cache {
       if (key % kPageSize == 0) table.push_back(1 + key / kPageSize);
     }
     set.store_latent(kv, data_of(norm), 0.0f,
-                     {data_of(cos), data_of(sin), kRope, RopeLayout::kAdjacentPairs}, positions,
-                     slots, view);
+                     {data_of(cos), data_of(sin), kSmallRope, RopeLayout::kAdjacentPairs},
+                     positions, slots, view);
   }
   // The last `count` rows of the request, as decoding (1), verifying (a few) or prefilling do.
   Tensor absorbed(KernelSet& set, const Tensor& q, int32_t count, DType act) const {
-    Tensor out(act, count, kHeads * kLatent);
+    Tensor out(act, count, kSmallHeads * kSmallLatent);
     const SequenceRows batch[] = {{0, count, length, table.data()}};
-    set.latent_attention(q, kHeads, kScore, batch, view, out);
+    set.latent_attention(q, kSmallHeads, kScore, batch, view, out);
     return out;
   }
 
@@ -59,18 +56,19 @@ TEST_P(ScaledCache, CodesAreTheNumbersOverTheScale) {
   PooledSet set(GetParam());
   const auto stored = [&](float even, float odd) {
     // Even and odd columns of one row; the norm's mean square is one.
-    Tensor kv = Tensor(DType::kF32, 1, kLatent + kRope).fill(0.0f);
-    Tensor norm(DType::kF32, 1, kLatent);
-    for (int i = 0; i < kLatent; ++i) {
+    Tensor kv = Tensor(DType::kF32, 1, kSmallLatent + kSmallRope).fill(0.0f);
+    Tensor norm(DType::kF32, 1, kSmallLatent);
+    for (int i = 0; i < kSmallLatent; ++i) {
       kv.set(0, i, i % 2 == 0 ? 1.0f : -1.0f);
       norm.set(0, i, i % 2 == 0 ? even : -odd);
     }
     const Cache cache(*set, DType::kF8E4M3, 2.0f, kv, norm);
     const auto* codes =
-        static_cast<const uint8_t*>(cache.view.data) + kPageSize * (kLatent + kRope);
-    const Tensor q = Tensor(DType::kF32, 1, kHeads * (kLatent + kRope)).randomize(1);
+        static_cast<const uint8_t*>(cache.view.data) + kPageSize * (kSmallLatent + kSmallRope);
+    const Tensor q = Tensor(DType::kF32, 1, kSmallHeads * (kSmallLatent + kSmallRope)).randomize(1);
     const Tensor out = cache.absorbed(*set, q, 1, act());
-    return std::tuple(codes[0], codes[1], out.at(0, 0), out.at(0, 1), out.at(0, 3 * kLatent + 1));
+    return std::tuple(codes[0], codes[1], out.at(0, 0), out.at(0, 1),
+                      out.at(0, 3 * kSmallLatent + 1));
   };
   // 48 = 1.5 * 2^5 and -96 = -1.5 * 2^6; 600 / 2 = 300 lies nearest to 288 = 1.125 * 2^8.
   EXPECT_EQ(stored(96.0f, -192.0f), std::tuple(0x64, 0xEC, 96.0f, -192.0f, -192.0f));
@@ -91,33 +89,33 @@ void expect_near(const Tensor& got, const Tensor& want, const std::string& what)
 TEST_P(ScaledCache, EveryFormReadsTheSameScale) {
   PooledSet set(GetParam());
   constexpr int32_t kLength = 150;
-  const Tensor kv = Tensor(DType::kF32, kLength, kLatent + kRope).randomize(2);
-  const Tensor norm = Tensor(DType::kF32, 1, kLatent).randomize(3, 0.2f, 1.0f);
+  const Tensor kv = Tensor(DType::kF32, kLength, kSmallLatent + kSmallRope).randomize(2);
+  const Tensor norm = Tensor(DType::kF32, 1, kSmallLatent).randomize(3, 0.2f, 1.0f);
   const Cache exact(*set, DType::kBF16, 1.0f, kv, norm);
   std::vector<MatrixPtr> uk, uv;
-  for (uint64_t head = 1; head <= kHeads; ++head) {
-    uk.push_back(
-        set->pack(Tensor(DType::kBF16, kNope, kLatent).randomize(10 + head, 0.2f).as_weight()));
-    uv.push_back(
-        set->pack(Tensor(DType::kBF16, kValue, kLatent).randomize(20 + head, 0.2f).as_weight()));
+  for (uint64_t head = 1; head <= kSmallHeads; ++head) {
+    uk.push_back(set->pack(
+        Tensor(DType::kBF16, kNope, kSmallLatent).randomize(10 + head, 0.2f).as_weight()));
+    uv.push_back(set->pack(
+        Tensor(DType::kBF16, kValue, kSmallLatent).randomize(20 + head, 0.2f).as_weight()));
   }
   const auto expanded = [&](const Cache& cache, int64_t begin, int64_t end) {
     const int64_t keys = end - begin;
-    Tensor nope(DType::kF32, keys, kHeads * kNope), rope(DType::kF32, keys, kRope);
-    Tensor value(DType::kF32, keys, kHeads * kValue);
+    Tensor nope(DType::kF32, keys, kSmallHeads * kNope), rope(DType::kF32, keys, kSmallRope);
+    Tensor value(DType::kF32, keys, kSmallHeads * kValue);
     set->expand_latent({0, 1, kLength, cache.table.data()}, begin, cache.view, uk, uv, nope, rope,
                        value);
-    const Tensor q = Tensor(DType::kF32, 5, kHeads * (kNope + kRope)).randomize(4);
-    Tensor out(DType::kF32, 5, kHeads * kValue), lse(DType::kF32, 5, kHeads);
-    set->expanded_attention(q, kHeads, kScore, false,
-                            {nope.f32(), rope.f32(), value.f32(), keys, kRope}, out, lse);
+    const Tensor q = Tensor(DType::kF32, 5, kSmallHeads * (kNope + kSmallRope)).randomize(4);
+    Tensor out(DType::kF32, 5, kSmallHeads * kValue), lse(DType::kF32, 5, kSmallHeads);
+    set->expanded_attention(q, kSmallHeads, kScore, false,
+                            {nope.f32(), rope.f32(), value.f32(), keys, kSmallRope}, out, lse);
     return std::pair(std::move(out), std::move(lse));
   };
   for (const float scale : {0.25f, 1.0f, 4.0f}) {
     const Cache coded(*set, DType::kF8E4M3, scale, kv, norm);
     for (const int32_t count : {1, 4, 33, 150}) {
-      const Tensor q =
-          Tensor(DType::kF32, count, kHeads * (kLatent + kRope)).randomize(count, 0.5f);
+      const Tensor q = Tensor(DType::kF32, count, kSmallHeads * (kSmallLatent + kSmallRope))
+                           .randomize(count, 0.5f);
       expect_near(coded.absorbed(*set, q, count, act()), exact.absorbed(*set, q, count, act()),
                   GetParam().label() + " rows " + std::to_string(count));
     }
@@ -128,7 +126,7 @@ TEST_P(ScaledCache, EveryFormReadsTheSameScale) {
     const auto [want, want_lse] = expanded(exact, 0, kLength);
     expect_near(out, want, GetParam().label() + " expanded");
     for (int row = 0; row < 5; ++row)
-      for (int head = 0; head < kHeads; ++head)
+      for (int head = 0; head < kSmallHeads; ++head)
         ASSERT_NEAR(lse.at(row, head), want_lse.at(row, head), 6e-2);
   }
 }

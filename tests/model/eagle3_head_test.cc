@@ -95,16 +95,16 @@ std::vector<float> draft_logits(Eagle3Head& head) {
 }
 
 // A target whose head is a tensor of its own, and one whose embedding is its head.
-struct Case {
+struct HeadCase {
   const char* golden;
   const char* head_tensor;
 };
 
-class SharedHead : public testing::TestWithParam<Case> {};
+class SharedHead : public testing::TestWithParam<HeadCase> {};
 
 INSTANTIATE_TEST_SUITE_P(Targets, SharedHead,
-                         testing::Values(Case{"g14_eagle3_llama", "lm_head.weight"},
-                                         Case{"g08_youtu", "model.embed_tokens.weight"}));
+                         testing::Values(HeadCase{"g14_eagle3_llama", "lm_head.weight"},
+                                         HeadCase{"g08_youtu", "model.embed_tokens.weight"}));
 
 TEST_P(SharedHead, WithoutLmHeadEqualsItsRowsWrittenOut) {
   const auto path = golden_dir(GetParam().golden);

@@ -16,7 +16,7 @@
 namespace foresail {
 namespace {
 
-constexpr int64_t kHidden = 64, kInner = 96, kVocab = 320;
+constexpr int64_t kHiddenDim = 64, kInnerDim = 96, kHeadVocab = 320;
 constexpr int kHeads = 4, kKvHeads = 2, kHeadDim = 16;
 constexpr double kEps = 1e-6, kTheta = 50000.0;
 
@@ -71,7 +71,7 @@ Vector last_state(const std::map<std::string, Vector>& w, const std::vector<Vect
     Vector both = embedded[p];
     both.insert(both.end(), states[p].begin(), states[p].end());
     h = product(w.at("fc.weight"), both);
-    for (int64_t i = 0; i < kHidden; ++i) h[i] += w.at("fc.bias")[i];
+    for (int64_t i = 0; i < kHiddenDim; ++i) h[i] += w.at("fc.bias")[i];
     query = product(w.at("layers.0.self_attn.q_proj.weight"), h);
     keys.push_back(product(w.at("layers.0.self_attn.k_proj.weight"), h));
     values.push_back(product(w.at("layers.0.self_attn.v_proj.weight"), h));
@@ -96,34 +96,34 @@ Vector last_state(const std::map<std::string, Vector>& w, const std::vector<Vect
         attended[head * kHeadDim + d] += weights[p] / sum * values[p][kv + d];
   }
   const Vector projected = product(w.at("layers.0.self_attn.o_proj.weight"), attended);
-  for (int64_t i = 0; i < kHidden; ++i) h[i] += projected[i];
+  for (int64_t i = 0; i < kHiddenDim; ++i) h[i] += projected[i];
   double squares = 0.0;
   for (const double x : h) squares += x * x;
-  Vector normed(kHidden);
-  for (int64_t i = 0; i < kHidden; ++i)
-    normed[i] = h[i] / std::sqrt(squares / kHidden + kEps) *
+  Vector normed(kHiddenDim);
+  for (int64_t i = 0; i < kHiddenDim; ++i)
+    normed[i] = h[i] / std::sqrt(squares / kHiddenDim + kEps) *
                 w.at("layers.0.post_attention_layernorm.weight")[i];
   const Vector gate = product(w.at("layers.0.mlp.gate_proj.weight"), normed);
   const Vector up = product(w.at("layers.0.mlp.up_proj.weight"), normed);
-  Vector inner(kInner);
-  for (int64_t i = 0; i < kInner; ++i) inner[i] = gate[i] / (1.0 + std::exp(-gate[i])) * up[i];
+  Vector inner(kInnerDim);
+  for (int64_t i = 0; i < kInnerDim; ++i) inner[i] = gate[i] / (1.0 + std::exp(-gate[i])) * up[i];
   const Vector down = product(w.at("layers.0.mlp.down_proj.weight"), inner);
-  for (int64_t i = 0; i < kHidden; ++i) h[i] += down[i];
+  for (int64_t i = 0; i < kHiddenDim; ++i) h[i] += down[i];
   return h;
 }
 
 DraftConfig eagle_config() {
   DraftConfig config;
-  config.mla.hidden_dim = kHidden;
+  config.mla.hidden_dim = kHiddenDim;
   config.mla.head_count = kHeads;
-  config.mla.intermediate_dim = kInner;
-  config.mla.vocab_size = kVocab;
+  config.mla.intermediate_dim = kInnerDim;
+  config.mla.vocab_size = kHeadVocab;
   config.mla.rms_norm_eps = kEps;
   config.mla.rope_dim = kHeadDim;
   config.mla.rope.theta = kTheta;
   config.kv_head_count = kKvHeads;
   config.head_dim = kHeadDim;
-  config.draft_vocab_size = kVocab;
+  config.draft_vocab_size = kHeadVocab;
   return config;
 }
 
@@ -150,21 +150,21 @@ TEST_F(EagleHeadTest, StatesOfEveryStepEqualThoseInDouble) {
   constexpr int kRows = 9, kSteps = 3, kPage = 16;
   std::mt19937_64 random(3);
   std::vector<int32_t> tokens(kRows), positions(kRows), slots(kRows);
-  std::vector<float> states(kRows * kHidden);
+  std::vector<float> states(kRows * kHiddenDim);
   for (float& x : states) x = static_cast<float>(random() >> 40) * 0x1p-23f - 1.0f;
   std::vector<Vector> embedded, rows;
   const MatrixView table = target_->embedding().view();
   const auto embed = [&](int32_t token) {
-    Vector row(kHidden);
-    for (int64_t i = 0; i < kHidden; ++i) row[i] = load_element(table, token, i);
+    Vector row(kHiddenDim);
+    for (int64_t i = 0; i < kHiddenDim; ++i) row[i] = load_element(table, token, i);
     embedded.push_back(row);
   };
   for (int p = 0; p < kRows; ++p) {
-    tokens[p] = static_cast<int32_t>(random() % kVocab);
+    tokens[p] = static_cast<int32_t>(random() % kHeadVocab);
     positions[p] = p;
     slots[p] = kPage + p;
     embed(tokens[p]);
-    rows.emplace_back(states.begin() + p * kHidden, states.begin() + (p + 1) * kHidden);
+    rows.emplace_back(states.begin() + p * kHiddenDim, states.begin() + (p + 1) * kHiddenDim);
   }
   std::vector<std::vector<float>> storage;
   std::vector<LatentCache> caches;
@@ -177,7 +177,7 @@ TEST_F(EagleHeadTest, StatesOfEveryStepEqualThoseInDouble) {
   const int32_t last = kRows - 1;
   DraftHead::Output output =
       head.forward({.next_tokens = tokens,
-                    .states = {states.data(), DType::kF32, kRows, kHidden, kHidden},
+                    .states = {states.data(), DType::kF32, kRows, kHiddenDim, kHiddenDim},
                     .positions = positions,
                     .slots = slots,
                     .sequences = {&sequence, 1},
@@ -188,18 +188,18 @@ TEST_F(EagleHeadTest, StatesOfEveryStepEqualThoseInDouble) {
     const auto* got = static_cast<const float*>(output.states.data);
     double largest = 0.0;
     for (const double x : want) largest = std::max(largest, std::abs(x));
-    for (int64_t i = 0; i < kHidden; ++i)
+    for (int64_t i = 0; i < kHiddenDim; ++i)
       ASSERT_NEAR(got[i], want[i], 2e-5 * largest) << "step " << step << " dim " << i;
-    EXPECT_EQ(output.logits.cols, kVocab);
+    EXPECT_EQ(output.logits.cols, kHeadVocab);
 
-    std::vector<float> recycled(got, got + kHidden);
+    std::vector<float> recycled(got, got + kHiddenDim);
     const int32_t token = 7 + step, position = kRows + step, slot = kPage + position;
     embed(token);
     rows.emplace_back(recycled.begin(), recycled.end());
     const SequenceRows next{0, 1, position + 1, &page};
     const int32_t selected = 0;
     output = head.forward({.next_tokens = {&token, 1},
-                           .states = {recycled.data(), DType::kF32, 1, kHidden, kHidden},
+                           .states = {recycled.data(), DType::kF32, 1, kHiddenDim, kHiddenDim},
                            .recycled = true,
                            .positions = {&position, 1},
                            .slots = {&slot, 1},

@@ -15,7 +15,7 @@ namespace foresail {
 namespace {
 
 constexpr int kPageSize = 64;
-constexpr int kVocab = 320;
+constexpr int kVocabSize = 320;
 
 // Caches of the small model's layers, of which only the pages that are used take memory.
 class Pool {
@@ -90,7 +90,7 @@ class PrefillForms : public testing::Test {
       for (int32_t begin = 0; begin < length; begin += kPageSize) table.push_back(page++);
       sequences.push_back({static_cast<int32_t>(tokens.size()), part.rows, length, table.data()});
       for (int32_t position = part.prefix; position < length; ++position) {
-        tokens.push_back((position * 31 + page) % kVocab);
+        tokens.push_back((position * 31 + page) % kVocabSize);
         positions.push_back(position);
         slots.push_back(table[position / kPageSize] * kPageSize + position % kPageSize);
       }

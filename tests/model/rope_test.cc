@@ -37,14 +37,14 @@ double frequency(const Yarn& yarn, int rope_dim, int pair) {
 
 // K14: where both mscale values agree, tables carry no factor and the softmax scale carries it all.
 TEST(RopeTables, EqualTheFormulaFarOut) {
-  struct Case {
+  struct RopeCase {
     const char* name;
     Yarn yarn;
     double softmax_scale;
   };
-  for (const Case& c : {Case{"deepseek_v2_lite", {10000, 40, 4096}, 0.114721},
-                        Case{"deepseek_v3", {10000, 40, 4096}, 0.135234},
-                        Case{"moonlight", {50000, 1, 0}, 0.0721688}}) {
+  for (const RopeCase& c : {RopeCase{"deepseek_v2_lite", {10000, 40, 4096}, 0.114721},
+                            RopeCase{"deepseek_v3", {10000, 40, 4096}, 0.135234},
+                            RopeCase{"moonlight", {50000, 1, 0}, 0.0721688}}) {
     const ModelConfig config = family(c.name);
     EXPECT_NEAR(config.softmax_scale(), c.softmax_scale, 5e-7) << c.name;
     EXPECT_EQ(config.rope_amplitude(163840), 1.0) << c.name;

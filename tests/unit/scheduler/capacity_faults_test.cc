@@ -1,18 +1,10 @@
 // Faults seen in other engines, by class, that concern what fits.
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "unit/scheduler/scripted_engine.h"
 
 namespace foresail {
 namespace {
-
-std::vector<int32_t> prompt_of(int32_t length, int32_t first = 1) {
-  std::vector<int32_t> prompt(length);
-  std::iota(prompt.begin(), prompt.end(), first);
-  return prompt;
-}
 
 // K9: accepted means admitted on an empty pool, in the first plan: every prompt length, with the
 // outputs about the border and a few within. Refused is what the pool cannot hold, and only that.

@@ -1,18 +1,10 @@
 // Faults seen in other engines, by class, that concern pages and scheduling.
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "unit/scheduler/scripted_engine.h"
 
 namespace foresail {
 namespace {
-
-std::vector<int32_t> prompt_of(int32_t length, int32_t first = 1) {
-  std::vector<int32_t> prompt(length);
-  std::iota(prompt.begin(), prompt.end(), first);
-  return prompt;
-}
 
 Tokens reused_by_next(ScriptedEngine& engine, const std::vector<int32_t>& prompt) {
   const Tokens before = engine.scheduler().stats().prefix_hit;

@@ -2,18 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "unit/scheduler/scripted_engine.h"
 
 namespace foresail {
 namespace {
-
-std::vector<int32_t> prompt_of(int32_t length, int32_t first = 1) {
-  std::vector<int32_t> prompt(length);
-  std::iota(prompt.begin(), prompt.end(), first);
-  return prompt;
-}
 
 void expect_right(ScriptedEngine& engine, const std::vector<RequestId>& ids) {
   for (RequestId id : ids) EXPECT_TRUE(engine.complete_and_right(id)) << id.value;

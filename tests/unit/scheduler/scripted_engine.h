@@ -4,11 +4,19 @@
 #pragma once
 
 #include <deque>
+#include <numeric>
 #include <optional>
 
 #include "unit/scheduler/digest_executor.h"
 
 namespace foresail {
+
+// first, first + 1, …
+inline std::vector<int32_t> prompt_of(int32_t length, int32_t first = 1) {
+  std::vector<int32_t> prompt(length);
+  std::iota(prompt.begin(), prompt.end(), first);
+  return prompt;
+}
 
 struct ScriptedConfig {
   int32_t page_size = 16;
