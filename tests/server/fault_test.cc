@@ -39,22 +39,23 @@ void* allocate(size_t bytes, size_t alignment) {
 }
 }  // namespace
 
-void* operator new(size_t bytes) {
+// Not inlined, or the compiler sees malloc() beside delete and takes it for a mistake.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   return allocate(bytes, 1);
 }
-void* operator new(size_t bytes, std::align_val_t alignment) {
+[[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t alignment) {
   return allocate(bytes, static_cast<size_t>(alignment));
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, size_t, std::align_val_t) noexcept {
   std::free(memory);
 }
 
