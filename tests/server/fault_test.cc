@@ -75,10 +75,6 @@ class AllocationFault {
   bool happened() const { return failing.countdown <= 0; }
 };
 
-double owned_pages(int port) {
-  return metric(port, "foresail:kv_pages", "state=\"used\"");
-}
-
 std::string text_of(const TestResponse& response) {
   if (response.fields.at("content-type") == "application/json")
     return response.json()["choices"][0]["text"].get<std::string>();

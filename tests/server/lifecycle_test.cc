@@ -14,10 +14,6 @@ using Lifecycle = LiveServer;
 constexpr const char* kEndless =
     R"({"prompt":"a","stream":true,"max_tokens":900,"ignore_eos":true})";
 
-double owned_pages(int port) {
-  return metric(port, "foresail:kv_pages", "state=\"used\"");
-}
-
 TEST_F(Lifecycle, Row97ADisconnectFreesPagesWithinASecond) {
   for (const bool stream : {true, false}) {
     const double gone_before = metric(port(), "foresail:client_disconnects_total", "running") +

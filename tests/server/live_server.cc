@@ -54,6 +54,10 @@ double metric(int port, const std::string& name, const std::string& label) {
   return -1;
 }
 
+double owned_pages(int port) {
+  return metric(port, "foresail:kv_pages", "state=\"used\"");
+}
+
 std::string plain_text(Request request) {
   static Engine* const engine = [] {
     EngineOptions options = tales_options().engine;

@@ -16,6 +16,8 @@ Server& shared_server();
 bool eventually(const std::function<bool()>& holds, double seconds = 10);
 // The value of a sample of /metrics by its name and, if given, a label; -1 when it is not there.
 double metric(int port, const std::string& name, const std::string& label = {});
+// Pages of the cache that requests hold.
+double owned_pages(int port);
 // The same request's output from the engine itself, without speculation and without HTTP.
 std::string plain_text(Request request);
 
