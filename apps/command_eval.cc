@@ -88,7 +88,7 @@ void add_logits(Command& eval) {
   command->callback([flags] {
     const std::vector<int32_t> ids = parse_ids(*flags);
     check_token_ids(ids, read_model_config(flags->model.options.model_path));
-    require_writable(flags->output);
+    require_writable(flags->output, flags->input_ids_file);
     flags->model.options.context_length =
         std::max<int64_t>(flags->model.options.context_length, static_cast<int64_t>(ids.size()));
     const auto model = load_model(flags->model);
@@ -226,7 +226,7 @@ void add_drafts(Command& eval) {
   command->callback([flags] {
     const std::vector<int32_t> ids = parse_ids(*flags);
     check_token_ids(ids, read_model_config(flags->model.options.model_path));
-    require_writable(flags->output);
+    require_writable(flags->output, flags->input_ids_file);
     flags->model.options.speculative.steps = flags->steps;
     flags->model.options.context_length = std::max<int64_t>(flags->model.options.context_length,
                                                             static_cast<int64_t>(ids.size()) + 1);

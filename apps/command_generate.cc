@@ -113,7 +113,7 @@ void print_stats(const EngineStats& stats, double elapsed_s) {
 
 void generate(GenerateFlags& flags) {
   const std::string content = read_text_file(flags.requests, kMaxRequestsBytes, ErrorCode::kUsage);
-  if (flags.output != "-") require_writable(flags.output);
+  if (flags.output != "-") require_writable(flags.output, flags.requests);
   const auto tokenizer = find_tokenizer(flags.engine.model.options.model_path);
   const auto model = load_engine_model(flags.engine);
   EngineLoop loop(*model, tokenizer.get(), flags.engine.engine);

@@ -25,13 +25,14 @@ class GenerateCommand : public testing::Test {
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
   // The exit status; answers_ and errors_ hold what was written.
-  int run(const std::string& lines, const std::string& flags) {
+  int run(const std::string& lines, const std::string& flags,
+          const std::string& output = "out.jsonl") {
     std::ofstream(path("in.jsonl")) << lines;
     std::filesystem::remove(path("out.jsonl"));
-    const std::string command =
-        std::string(FORESAIL_BIN_DIR) + "/foresail generate " + golden_path("g13_v3_mtp") +
-        " --quiet --dtype f32 --threads 1 " + "--context-length 256 --requests " +
-        path("in.jsonl") + " --output " + path("out.jsonl") + " " + flags + " 2>" + path("errors");
+    const std::string command = std::string(FORESAIL_BIN_DIR) + "/foresail generate " +
+                                golden_path("g13_v3_mtp") + " --quiet --dtype f32 --threads 1 " +
+                                "--context-length 256 --requests " + path("in.jsonl") +
+                                " --output " + path(output) + " " + flags + " 2>" + path("errors");
     const int status = std::system(command.c_str());
     errors_ = read_text_file(path("errors"), 1 << 20);
     answers_.clear();
@@ -76,6 +77,16 @@ TEST_F(GenerateCommand, SchedulingAndSpeculationChangeNoToken) {
       EXPECT_EQ(answers_[i]["line"], i + 1);
       EXPECT_EQ(answers_[i]["output_tokens"], answers_[i]["token_ids"].size());
     }
+  }
+}
+
+TEST_F(GenerateCommand, ItsInputIsNotWrittenOver) {
+  const std::string lines = request_lines(1);
+  std::filesystem::create_symlink(path("in.jsonl"), path("link.jsonl"));
+  for (const char* name : {"in.jsonl", "link.jsonl"}) {
+    EXPECT_EQ(run(lines, "", name), 2);
+    EXPECT_NE(errors_.find("it is the input, choose another file"), std::string::npos) << errors_;
+    EXPECT_EQ(read_text_file(path("in.jsonl"), 1 << 20), lines);
   }
 }
 
