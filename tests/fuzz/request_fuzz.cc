@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/json.h"
 #include "server/api/generation_spec.h"
 
 namespace {
