@@ -46,6 +46,10 @@ void* allocate(size_t bytes, size_t alignment) {
 [[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t alignment) {
   return allocate(bytes, static_cast<size_t>(alignment));
 }
+// Temporary buffers of std::stable_sort come from here and go to an ordinary delete.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return fails(bytes) ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
