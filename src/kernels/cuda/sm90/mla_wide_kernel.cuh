@@ -375,7 +375,8 @@ struct WideAccumulator {
     for (int k = 0; k < 4; ++k) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        ptx::wgmma_values(out[half], weights[k], values + (half * 2 * kChunkBytes + k * 2048) / 16);
+        ptx::wgmma_registers<1>(out[half], weights[k],
+                                values + (half * 2 * kChunkBytes + k * 2048) / 16, 1);
       }
       if (k % 2 == 1) ptx::wgmma_commit();
     }

@@ -120,17 +120,20 @@ struct Wgmma<64, kMMajorA> {
   }
 };
 
-// D[64, 128] += A[64, 16] * B[16, 128], A from registers: the fragment of a warp is its 16 rows,
-// as the accumulators of a product hold them, packed in pairs. B is N-major (values: lines are K).
-__device__ __forceinline__ void wgmma_values(float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
+// D[64, 128] (+)= A[64, 16] * B[16, 128], A from registers: the fragment of a warp is its 16 rows,
+// as the accumulators of a product hold them, packed in pairs. kNMajorB: 0 = B is K-major (rows of
+// inputs), 1 = B is N-major (values: lines are K). D is set, not added to, if accumulate is 0.
+template <int kNMajorB>
+__device__ __forceinline__ void wgmma_registers(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
+                                                int accumulate) {
   asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n}\n"
+      "}, {%64, %65, %66, %67}, %68, p, 1, 1, %70;\n}\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
         "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
         "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
@@ -141,11 +144,11 @@ __device__ __forceinline__ void wgmma_values(float (&d)[64], const uint32_t (&a)
         "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
         "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
         "+f"(d[63])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(kNMajorB));
 }
 
-// D[64, kColumns] += A[64, 16] * B[16, kColumns] of float16: A from registers (as in wgmma_values),
-// B K-major. D is set, not added to, if accumulate is 0.
+// D[64, kColumns] += A[64, 16] * B[16, kColumns] of float16: A from registers (as in
+// wgmma_registers), B K-major. D is set, not added to, if accumulate is 0.
 template <int kColumns>
 struct WgmmaHalf;
 

@@ -82,30 +82,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// D[64, 128] (+)= A[64, 16] * B[16, 128], A from registers, B K-major.
-__device__ __forceinline__ void multiply_rows(float (&d)[64], const uint4& a, uint64_t b,
-                                              int accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;\n}\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
-        "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
-        "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
-        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
-        "+f"(d[63])
-      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b), "r"(accumulate));
-}
-
 // Of kTiles times 64 outputs a warpgroup.
 template <int kTiles>
 constexpr int kStages = kTiles == 1 ? 3 : 4;  // such that two blocks, or one, fit a processor
@@ -180,11 +156,16 @@ __global__ void __launch_bounds__(kThreads, kTiles == 1 ? 2 : 1)
   float acc[kTiles][64] = {};
   for (int chunk = 0; chunk < chunks; ++chunk) {
     const int stage = chunk % kRing;
-    uint4 a[kTiles][kChunkTiles];
+    uint32_t a[kTiles][kChunkTiles][4];
 #pragma unroll
     for (int m = 0; m < kTiles; ++m)
 #pragma unroll
-      for (int k = 0; k < kChunkTiles; ++k) a[m][k] = next[m][k];
+      for (int k = 0; k < kChunkTiles; ++k) {
+        a[m][k][0] = next[m][k].x;
+        a[m][k][1] = next[m][k].y;
+        a[m][k][2] = next[m][k].z;
+        a[m][k][3] = next[m][k].w;
+      }
     if (chunk + 1 < chunks) load_weights(chunk + 1);
     ptx::mbarrier_wait(ptx::shared_address(&full[stage]), chunk / kRing % 2);
     const uint64_t line = ptx::uniform_descriptor(ring + stage * kStageBytes);
@@ -195,8 +176,8 @@ __global__ void __launch_bounds__(kThreads, kTiles == 1 ? 2 : 1)
     for (int k = 0; k < kChunkTiles; ++k)
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        multiply_rows(acc[m], a[m][k], line + k * 32 / 16, chunk > 0 || k > 0);
-        if (!kBF16) multiply_rows(acc[m], a[m][k], line + (kTermBytes + k * 32) / 16, 1);
+        ptx::wgmma_registers<0>(acc[m], a[m][k], line + k * 32 / 16, chunk > 0 || k > 0);
+        if (!kBF16) ptx::wgmma_registers<0>(acc[m], a[m][k], line + (kTermBytes + k * 32) / 16, 1);
       }
     ptx::wgmma_commit();
     // The stage of the chunk before is free once both warpgroups are done with it.
