@@ -9,8 +9,8 @@
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "engine/fill_caches.h"
 #include "engine/measure_step_costs.h"
-#include "kernels/element.h"
 
 namespace foresail {
 namespace {
@@ -62,7 +62,8 @@ BatchBench::BatchBench(LoadedModel& model, const BatchBenchOptions& options)
     std::vector<int32_t>& table = page_tables_.emplace_back(pages_per_request_);
     std::iota(table.begin(), table.end(), 1 + static_cast<int32_t>(request * pages_per_request_));
   }
-  if (options.synthetic_context) fill_caches();
+  if (options.synthetic_context)
+    fill_caches(model.store(), model.kernels().memory(), 0, model.page_count(), options.seed);
   set_depth(options.draft_len, options.adaptive);
 }
 
@@ -71,24 +72,6 @@ void BatchBench::set_depth(int32_t draft_len, bool adaptive) {
   options_.adaptive = adaptive;
   if (adaptive && !adaptive_depth_)
     adaptive_depth_.emplace(measure_step_costs(model_, options_.batch_size, draft_len));
-}
-
-void BatchBench::fill_caches() {
-  Memory& memory = model_.kernels().memory();
-  for (const LatentCache& cache : model_.store().layers()) {
-    const int64_t count =
-        model_.page_count() * cache.page_size * (cache.latent_dim + cache.rope_dim);
-    const size_t cache_bytes = static_cast<size_t>(count) * size_bytes(cache.dtype);
-    Buffer copy(memory.is_host() ? 0 : cache_bytes);
-    std::byte* numbers = memory.is_host() ? static_cast<std::byte*>(cache.data) : copy.data();
-    for (int64_t i = 0; i < count; ++i) {
-      // Unit-scale latents, as after a norm.
-      const auto value =
-          static_cast<float>(3.4 * random_uniform(options_.seed, i, RandomPurpose::kShuffle) - 1.7);
-      store_latent_element(cache, numbers, i, value);
-    }
-    if (!memory.is_host()) memory.upload(cache.data, numbers, cache_bytes);
-  }
 }
 
 std::vector<RequestState> BatchBench::make_requests() const {

@@ -61,7 +61,6 @@ class BatchBench {
   }
 
  private:
-  void fill_caches();
   std::vector<RequestState> make_requests() const;
   int64_t output_len(const RequestState& request) const {
     return static_cast<int64_t>(request.tokens.size()) - options_.context_len;

@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
+#include "base/checked_math.h"
 #include "base/random.h"
+#include "engine/fill_caches.h"
 
 namespace foresail {
 namespace {
 
 constexpr int kLeastRounds = 3;
 constexpr int kMostRounds = 15;
-constexpr double kBatchBudget_s = 0.15;  // of one batch size, once it has its least rounds
+constexpr double kBatchBudget_s = 0.3;  // of one batch size, once it has its least rounds
 constexpr int32_t kBatchStep = 4;
 // Keys of every made-up request: about those of a short conversation.
 constexpr int64_t kContextLen = 256;
@@ -34,29 +37,72 @@ double median(std::vector<double>& values) {
 
 class MadeUpBatch {
  public:
-  MadeUpBatch(LoadedModel& model, int32_t batch_size)
+  MadeUpBatch(LoadedModel& model, int32_t batch_size, int32_t max_depth)
       : model_(model),
         page_size_(model.planner().config().page_size),
         context_len_(made_up_context_len(model.context_length(), page_size_)),
         requests_(batch_size) {
-    sink_pages_.resize(model.pages_per_slot());
+    // As far as there are pages, every request has its own: keys that all share are read from the
+    // nearest cache, and then little seems to depend on the number of requests.
+    const int64_t pages_each = ceil_div<int64_t>(context_len_ + max_depth + 1, page_size_);
+    const int64_t page_count = std::min(batch_size * pages_each, model.page_count() - 1);
+    fill_caches(model.store(), model.kernels().memory(), 1, page_count, 0);
     for (int32_t slot = 0; slot < batch_size; ++slot) {
+      std::vector<int32_t>& table = page_tables_.emplace_back(model.pages_per_slot());
+      for (int64_t page = 0; page < pages_each; ++page)
+        table[page] = static_cast<int32_t>(1 + (slot * pages_each + page) % page_count);
       RequestState& request = requests_[slot];
       request.slot = slot;
-      request.page_table = sink_pages_.data();
+      request.page_table = table.data();
       request.sampling.temperature = 0.0f;
       for (int64_t i = 0; i < context_len_; ++i) request.tokens.push_back(token(slot, i));
       running_.push_back(&request);
     }
+    find_continuations(max_depth);
   }
 
-  // One iteration that verifies `depth` drafts per request and proposes as many.
-  double time(int32_t depth) {
+  // Medians of turns: what else the machine does hits all depths alike.
+  MeasuredBatch measure(int32_t max_depth) {
+    std::vector<std::vector<double>> refused(max_depth + 1), accepted(max_depth + 1);
+    const auto start = std::chrono::steady_clock::now();
+    for (int round = 0; round < kMostRounds; ++round) {
+      if (round >= kLeastRounds && seconds_since(start) > kBatchBudget_s) break;
+      for (int32_t depth = 0; depth <= max_depth; ++depth) {
+        refused[depth].push_back(time(depth, false));
+        if (depth > 0) accepted[depth].push_back(time(depth, true));
+      }
+    }
+    MeasuredBatch result{
+        static_cast<int32_t>(requests_.size()), {}, {0.0}, catch_up_seconds()};
+    for (int32_t depth = 0; depth <= max_depth; ++depth) {
+      result.seconds.push_back(median(refused[depth]));
+      if (depth > 0)
+        result.accepted_seconds.push_back(
+            std::max(0.0, median(accepted[depth]) - result.seconds[depth]));
+    }
+    return result;
+  }
+
+ private:
+  // What the model says after the made-up tokens: drafts that it accepts.
+  void find_continuations(int32_t max_depth) {
+    for (int32_t i = 0; i < max_depth; ++i) {
+      for (RequestState& request : requests_) request.draft_steps = 0;
+      model_.iteration().decode(running_);
+    }
+    for (RequestState& request : requests_)
+      continuations_.emplace_back(request.tokens.begin() + context_len_, request.tokens.end());
+  }
+
+  // One iteration that verifies `depth` drafts per request, all accepted or (nearly) all refused,
+  // and proposes as many.
+  double time(int32_t depth, bool accepted) {
     for (RequestState& request : requests_) {
       request.tokens.resize(context_len_);
       request.drafts.clear();
       for (int32_t i = 0; i < depth; ++i)
-        request.drafts.push_back(token(request.slot, context_len_ + i));
+        request.drafts.push_back(accepted ? continuations_[request.slot][i]
+                                          : token(request.slot, context_len_ + i));
       request.draft_steps = depth;
     }
     const auto start = std::chrono::steady_clock::now();
@@ -64,27 +110,6 @@ class MadeUpBatch {
     return seconds_since(start);
   }
 
-  // Medians of turns: what else the machine does hits all depths alike.
-  MeasuredBatch measure(int32_t max_depth) {
-    std::vector<std::vector<double>> times(max_depth + 1), extends(max_depth + 1);
-    const auto start = std::chrono::steady_clock::now();
-    for (int round = 0; round < kMostRounds; ++round) {
-      if (round >= kLeastRounds && seconds_since(start) > kBatchBudget_s) break;
-      for (int32_t depth = 0; depth <= max_depth; ++depth) {
-        times[depth].push_back(time(depth));
-        extends[depth].push_back(extend(requests_.size(), depth + 1));
-      }
-    }
-    MeasuredBatch result{static_cast<int32_t>(requests_.size()), {}, {}, catch_up_seconds()};
-    const double extend_one = median(extends[0]);
-    for (int32_t depth = 0; depth <= max_depth; ++depth) {
-      result.seconds.push_back(median(times[depth]));
-      result.accepted_seconds.push_back(std::max(0.0, median(extends[depth]) - extend_one));
-    }
-    return result;
-  }
-
- private:
   // Where nothing is drafted, the drafter's rows wait until a page is complete. What that page then
   // takes, per iteration.
   double catch_up_seconds() {
@@ -132,7 +157,8 @@ class MadeUpBatch {
   int page_size_;  // tokens
   int64_t context_len_;
   std::vector<float> states_;
-  std::vector<int32_t> sink_pages_;  // zeros
+  std::vector<std::vector<int32_t>> page_tables_;
+  std::vector<std::vector<int32_t>> continuations_;
   std::vector<RequestState> requests_;
   std::vector<RequestState*> running_;
 };
@@ -142,13 +168,14 @@ class MadeUpBatch {
 StepCosts measure_step_costs(LoadedModel& model, int32_t max_batch, int32_t max_depth,
                              double budget_s) {
   const auto start = std::chrono::steady_clock::now();
+  const std::optional<double> simulated = model.iteration().simulate_accept_length({});
   std::vector<MeasuredBatch> batches;
   for (int32_t batch_size = 1;; batch_size = std::min(batch_size * kBatchStep, max_batch)) {
-    MadeUpBatch batch(model, batch_size);
-    batch.time(max_depth);  // touches everything once
+    MadeUpBatch batch(model, batch_size, max_depth);
     batches.push_back(batch.measure(max_depth));
     if (batch_size == max_batch || seconds_since(start) > budget_s) break;
   }
+  model.iteration().simulate_accept_length(simulated);
   return StepCosts(std::move(batches));
 }
 

@@ -6,9 +6,9 @@
 
 namespace foresail {
 
-// Runs iterations on made-up requests whose rows all go to the sink page: for 1, 4, 16, ... and
-// max_batch requests, each with 0 ... max_depth drafts. Stops measuring larger batches once
-// `budget_s` is spent. The model must have a drafter and be at rest.
+// Runs iterations on made-up requests: for 1, 4, 16, ... and max_batch requests, each with
+// 0 ... max_depth drafts. Stops measuring larger batches once `budget_s` is spent. The model must
+// have a drafter and be at rest, and what is in its caches is lost.
 StepCosts measure_step_costs(LoadedModel& model, int32_t max_batch, int32_t max_depth,
                              double budget_s = 3.0);
 

@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "attention/pass_planner.h"
@@ -110,6 +111,11 @@ class Iteration {
   std::vector<IterationResult> finish(const Flight& flight);
   // Proposes drafts for requests that just finished prefill.
   void draft(std::span<RequestState* const> requests);
+
+  // At rest only. Returns what it replaces.
+  std::optional<double> simulate_accept_length(std::optional<double> length) {
+    return std::exchange(options_.simulate_accept_length, length);
+  }
 
   // Target passes by why the host chose their tokens; kNone: it did not.
   using HostChoices = std::array<int64_t, static_cast<size_t>(HostChoice::kCount)>;

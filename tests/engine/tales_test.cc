@@ -87,5 +87,14 @@ TEST(Tales, AdaptiveDepthMeasuresShortContexts) {
     }
 }
 
+// Pretended acceptance would count accepted rows twice; what runs afterwards pretends as asked.
+TEST(Tales, AdaptiveDepthIsMeasuredWithoutPretendedAcceptance) {
+  EngineOptions options = tiny_options("g13_v3_mtp", SpeculativeAlgorithm::kMtp, 16);
+  options.speculative.simulate_accept_length = 2.5;
+  LoadedModel model(options);
+  measure_step_costs(model, 1, 2, 0.1);
+  EXPECT_EQ(model.iteration().simulate_accept_length({}), 2.5);
+}
+
 }  // namespace
 }  // namespace foresail
