@@ -26,7 +26,7 @@ constexpr size_t kWindow = 4;
 // doubles while the usual depth stays. Where the neighbour pays so much less that no error of its
 // costs explains it, one iteration tells of its acceptance.
 constexpr int64_t kProbeSteps = 5;
-constexpr double kNearRate = 0.6;
+constexpr double kNearRate = 0.75;
 constexpr int64_t kFirstProbe = 32;
 constexpr int64_t kLastProbe = 256;
 // Depths whose rates differ by no more than what is known of them take turns for nothing: each turn
