@@ -15,12 +15,17 @@
 #include "apps/service_manager.h"
 #include "apps/watchdog.h"
 #include "base/error.h"
+#include "base/memory_reserve.h"
 #include "server/auth.h"
 #include "server/server.h"
 #include "text/chat_syntax.h"
 
 namespace foresail {
 namespace {
+
+// For the lists that the scheduler, the prefix tree and values on their way out make of a request:
+// several times 4 bytes for each of a million tokens.
+constexpr size_t kMemoryReserveBytes = 16 << 20;
 
 struct ServeFlags {
   EngineFlags engine;
@@ -121,6 +126,7 @@ void serve(ServeFlags& flags) {
   resolve(flags);
   const bool quiet = flags.engine.model.quiet;
   if (quiet) spdlog::set_level(spdlog::level::warn);
+  const MemoryReserve memory(kMemoryReserveBytes);
   StopSignals& signals = *new StopSignals();  // its thread runs to the end of the process
   Server server(flags.serve);
   if (!quiet) {

@@ -8,6 +8,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/json_tree.h"
+
 namespace foresail {
 namespace {
 
@@ -33,6 +35,7 @@ template <typename Value>
 class Builder {
  public:
   Builder(std::string_view text, int max_depth) : text_(text), max_depth_(max_depth) {}
+  ~Builder() { take_apart(root_); }
 
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }

@@ -117,9 +117,9 @@ RequestId EngineLoop::submit(PreparedRequest prepared, EventSink sink,
   return *id;
 }
 
-bool EngineLoop::abort(RequestId id) {
+bool EngineLoop::abort(RequestId id, FinishReason reason) {
   if (!scheduler_.abort(id)) return false;
-  end_without_token(id, FinishReason::kAborted);
+  end_without_token(id, reason);
   return true;
 }
 

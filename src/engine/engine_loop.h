@@ -40,7 +40,7 @@ class EngineLoop {
   RequestId submit(PreparedRequest prepared, EventSink sink,
                    std::function<void(const GenerationStats&)> on_admission = {});
   // False when it has ended already. Its last event says so before this returns.
-  bool abort(RequestId id);
+  bool abort(RequestId id, FinishReason reason = FinishReason::kAborted);
 
   // False when there was nothing to do.
   bool step();

@@ -2,8 +2,10 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "base/memory_reserve.h"
 #include "engine/load_tokenizer.h"
 
 namespace foresail {
@@ -171,8 +173,11 @@ EngineInbox::Content EngineThread::next_content() {
 
 void EngineThread::run() {
   pthread_setname_np(pthread_self(), "foresail-engine");
-  while (handle(next_content())) {
+  for (;;) {
+    const MemoryReserve::Watch reserve;
+    if (!handle(next_content())) break;
     loop_.step();
+    if (!MemoryReserve::fill() && reserve.drew()) fail_youngest();
     publish();
   }
   abort_all();
@@ -219,6 +224,14 @@ void EngineThread::abort_cancelled() {
 
 void EngineThread::abort_all() {
   while (!running_.empty()) loop_.abort(running_.begin()->second);
+}
+
+// One a step, until the others have memory enough.
+void EngineThread::fail_youngest() {
+  const auto youngest =
+      std::max_element(running_.begin(), running_.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (youngest != running_.end()) loop_.abort(youngest->second, FinishReason::kFailed);
 }
 
 void EngineThread::publish() {

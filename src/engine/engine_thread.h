@@ -99,6 +99,7 @@ class EngineThread {
   bool handle(EngineInbox::Content content);
   void abort_cancelled();
   void abort_all();
+  void fail_youngest();
   void publish();
 
   std::unique_ptr<Tokenizer> tokenizer_;  // null: none in the model folder

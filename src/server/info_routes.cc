@@ -214,7 +214,7 @@ void send_json(Exchange& exchange, const OrderedJson& value) {
   exchange.send({.body = json_text(value)});
 }
 
-std::optional<OrderedJson> read_json(Exchange& exchange, const ApiLimits& limits) {
+std::optional<JsonTree> read_json(Exchange& exchange, const ApiLimits& limits) {
   const HttpRequest& request = exchange.request();
   std::string type(request.field("content-type"));
   type.resize(std::min(type.find(';'), type.size()));
@@ -226,7 +226,7 @@ std::optional<OrderedJson> read_json(Exchange& exchange, const ApiLimits& limits
     return std::nullopt;
   }
   auto json = parse_ordered_json(request.body, {.max_depth = limits.max_json_depth});
-  if (json) return std::move(*json);
+  if (json) return JsonTree(std::move(*json));
   exchange.send(to_response(api_error(json.error())));
   return std::nullopt;
 }

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/memory_reserve.h"
+
 namespace foresail {
 namespace {
 
@@ -245,6 +247,9 @@ void write_process(Writer& out) {
     static_cast<void>(entry);
     ++open;
   }
+  out.one("counter", "memory_reserve_draws_total",
+          "Times that an allocation failed and memory kept back for that was used.",
+          static_cast<int64_t>(MemoryReserve::draws()));
   out.head("", "process_open_fds", "gauge", "Open file descriptors.");
   out.sample("", "process_open_fds", open);
 }

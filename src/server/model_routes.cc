@@ -1,4 +1,4 @@
-#include "base/json.h"
+#include "base/json_tree.h"
 #include "server/api/common_fields.h"
 #include "server/api/json_text.h"
 #include "server/api/rendered_chat.h"
@@ -18,7 +18,7 @@ void add_generation_route(Router& router, RouteContext context, const char* path
                 Serving& serving = *context.serving;
                 const auto body = read_json(*exchange, serving.model.limits);
                 if (!body) return;
-                ApiResult<GenerationSpec> spec = parse(*body, serving.model);
+                ApiResult<GenerationSpec> spec = parse(body->root(), serving.model);
                 if (!spec) {
                   serving.metrics.count_rejection(spec.error().code.empty() ? "invalid"
                                                                             : spec.error().code);
@@ -32,10 +32,10 @@ void add_generation_route(Router& router, RouteContext context, const char* path
 }
 
 // The body of a question to the tokenizer; otherwise the refusal has been sent.
-std::optional<OrderedJson> read_question(Exchange& exchange, const ServedModel& model) {
+std::optional<JsonTree> read_question(Exchange& exchange, const ServedModel& model) {
   auto body = read_json(exchange, model.limits);
   if (!body) return std::nullopt;
-  std::optional<ApiError> error = check_object(*body);
+  std::optional<ApiError> error = check_object(body->root());
   if (!error && model.tokenizer == nullptr)
     error = api_error(400, "no_tokenizer", "this model has no tokenizer");
   if (!error) return body;
@@ -49,9 +49,9 @@ void tokenize(const RouteContext& context, Exchange& exchange) {
   if (!body) return;
   const auto refuse = [&](const ApiError& error) { exchange.send(to_response(error)); };
   std::vector<int32_t> ids;
-  JsonObject fields(*body);
+  JsonObject fields(body->root());
   if (fields.has("messages")) {
-    const auto chat = render_chat(*body, model);
+    const auto chat = render_chat(body->root(), model);
     if (!chat) return refuse(chat.error());
     ids = chat->ids;
   } else {
@@ -73,7 +73,7 @@ void detokenize(const RouteContext& context, Exchange& exchange) {
   const ServedModel& model = context.serving->model;
   const auto body = read_question(exchange, model);
   if (!body) return;
-  JsonObject fields(*body);
+  JsonObject fields(body->root());
   std::vector<int32_t> ids;
   if (!fields.has("tokens")) fields.refuse("tokens", "is missing");
   fields.token_ids("tokens", SIZE_MAX, ids);
@@ -87,7 +87,7 @@ void detokenize(const RouteContext& context, Exchange& exchange) {
 void render(const RouteContext& context, Exchange& exchange) {
   const auto body = read_json(exchange, context.serving->model.limits);
   if (!body) return;
-  const auto chat = render_chat(*body, context.serving->model);
+  const auto chat = render_chat(body->root(), context.serving->model);
   if (!chat) return exchange.send(to_response(chat.error()));
   send_json(exchange,
             {{"prompt", chat->text}, {"prompt_token_ids", chat->ids}, {"count", chat->ids.size()}});
@@ -104,9 +104,9 @@ void flush(const RouteContext& context, Exchange& exchange) {
 void abort(const RouteContext& context, Exchange& exchange) {
   const auto body = read_json(exchange, context.serving->model.limits);
   if (!body) return;
-  if (!body->is_object())
+  if (!body->root().is_object())
     return exchange.send(to_response(api_error(400, "", "the body must be a JSON object")));
-  JsonObject fields(*body);
+  JsonObject fields(body->root());
   std::string rid;
   bool all = false;
   fields.text("rid", 512, rid);

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "base/json_types.h"
+#include "base/json_tree.h"
 #include "server/auth.h"
 #include "server/http/http_limits.h"
 #include "server/http/router.h"
@@ -34,7 +34,7 @@ void add_model_routes(Router& router, RouteContext context);  // completions, ch
 void add_admin_routes(Router& router, RouteContext context);  // flush, abort
 
 // The body as JSON; otherwise the refusal has been sent.
-std::optional<OrderedJson> read_json(Exchange& exchange, const ApiLimits& limits);
+std::optional<JsonTree> read_json(Exchange& exchange, const ApiLimits& limits);
 void send_json(Exchange& exchange, const OrderedJson& value);
 
 }  // namespace foresail

@@ -9,6 +9,8 @@
 #include <new>
 #include <thread>
 
+#include "base/json_tree.h"
+#include "base/memory_reserve.h"
 #include "checkpoint/model_writer.h"
 #include "server/live_server.h"
 
@@ -28,14 +30,19 @@ bool fails(size_t bytes) {
   return std::string_view(name) == wanted && failing.countdown.fetch_sub(1) == 1;
 }
 
+// As the library's own: what fails is tried again as long as there is a handler.
 void* allocate(size_t bytes, size_t alignment) {
-  if (fails(bytes)) throw std::bad_alloc();
-  void* const memory =
-      alignment <= alignof(std::max_align_t)
-          ? std::malloc(bytes == 0 ? 1 : bytes)
-          : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
+  for (;;) {
+    void* memory = nullptr;
+    if (!fails(bytes))
+      memory = alignment <= alignof(std::max_align_t)
+                   ? std::malloc(bytes == 0 ? 1 : bytes)
+                   : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    if (memory != nullptr) return memory;
+    const std::new_handler handler = std::get_new_handler();
+    if (handler == nullptr) throw std::bad_alloc();
+    handler();
+  }
 }
 }  // namespace
 
@@ -48,7 +55,11 @@ void* allocate(size_t bytes, size_t alignment) {
 }
 // Temporary buffers of std::stable_sort come from here and go to an ordinary delete.
 [[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  return fails(bytes) ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+  try {
+    return allocate(bytes, 1);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
@@ -101,9 +112,9 @@ void expect_nothing_left(Server& server, const std::string& text) {
   EXPECT_EQ(text_of(TestClient(port).post("/v1/completions", kShort)), text);
 }
 
-// Of the threads that serve connections, from accepting to the last byte. Smaller ones happen in
-// destructors of JSON values too, where a failure ends the process.
-TEST(FaultServer, AnyAllocationOfAConnectionMayFail) {
+// Of the threads that serve connections, from accepting to the last byte, without a reserve of
+// memory. Smaller ones happen in destructors of JSON values too, where nothing may be thrown.
+TEST(FaultServer, ALargeAllocationOfAConnectionMayFail) {
   Server server(tales_options());
   server.load();
   const std::string text = text_of(TestClient(server.port()).post("/v1/completions", kShort));
@@ -161,6 +172,71 @@ TEST(FaultServer, ALargeAllocationOfTheEngineMayFail) {
   }
   EXPECT_GT(failed, 0);
   EXPECT_EQ(text_of(TestClient(server.port()).post("/v1/completions", body)), text);
+}
+
+// Any at all, down to a byte: the reserve has memory for it, and nobody notices.
+class AnyAllocation : public testing::TestWithParam<const char*> {};
+
+TEST_P(AnyAllocation, IsServedByTheReserve) {
+  const MemoryReserve reserve(1 << 20);
+  Server server(tales_options());
+  server.load();
+  const OrderedJson chat = {{"messages", {{{"role", "user"}, {"content", "The sea"}}}},
+                            {"max_tokens", 4},
+                            {"temperature", 0},
+                            {"logprobs", true},
+                            {"top_logprobs", 2},
+                            {"stream", true}};
+  const auto run = [&] {
+    const TestResponse whole = TestClient(server.port(), 20).post("/v1/completions", kShort);
+    EXPECT_EQ(whole.status, 200) << whole.body;
+    const TestResponse events = TestClient(server.port(), 20).post("/v1/chat/completions", chat);
+    EXPECT_TRUE(events.ended);
+    std::string text = whole.status == 200 ? text_of(whole) : "refused", logprobs;
+    // Tokens that are ready together share an event.
+    for (const OrderedJson& chunk : events.chunks())
+      for (const OrderedJson& choice : chunk["choices"]) {
+        text += choice["delta"].value("content", "");
+        if (choice["logprobs"].is_object())
+          for (const OrderedJson& token : choice["logprobs"]["content"])
+            logprobs += json_text(token);
+      }
+    return text + logprobs;
+  };
+  const std::string text = run();
+  const uint64_t draws = MemoryReserve::draws();
+  int64_t tried = 0;
+  for (;; ++tried) {
+    const AllocationFault fault(GetParam(), tried + 1);
+    EXPECT_EQ(run(), text) << tried;
+    if (!fault.happened() || testing::Test::HasFailure()) break;
+  }
+  EXPECT_GT(tried, 100);
+  EXPECT_GE(MemoryReserve::draws() - draws, static_cast<uint64_t>(tried));
+  RecordProperty("tried", static_cast<int>(tried));
+}
+
+INSTANTIATE_TEST_SUITE_P(FaultServer, AnyAllocation,
+                         testing::Values("foresail-http", "foresail-engine"), [](const auto& kind) {
+                           return kind.param == std::string("foresail-http") ? "OfAConnection"
+                                                                             : "OfTheEngine";
+                         });
+
+// The largest body would else ask for hundreds of megabytes when it is let go of.
+TEST(FaultServer, ATreeOfValuesIsLetGoOfWithoutMemory) {
+  bool asked = true;
+  std::thread([&] {
+    pthread_setname_np(pthread_self(), "taken-apart");
+    for (const char* text : {R"([[1,2,[3]],{"a":[4],"b":{"c":"a text that is long enough"}}])",
+                             R"({"a":[[[[]]]],"b":{"c":{"d":[0,0,0]}},"e":null})", "[]", "7"}) {
+      std::optional<JsonTree> tree(parse_ordered_json(text).value());
+      const AllocationFault fault("taken-apart", 1);
+      tree.reset();
+      asked = fault.happened();
+      if (asked) break;
+    }
+  }).join();
+  EXPECT_FALSE(asked);
 }
 
 // A model in which one token is no number.

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "base/json.h"
+#include "base/json_tree.h"
 #include "server/api/chat_messages.h"
 #include "server/api/common_fields.h"
 #include "server/api/output_fields.h"
@@ -74,12 +74,19 @@ ReasoningStart reasoning_start(const RenderedChat& chat, const ChatSyntax& synta
                                                                   : ReasoningStart::kPossible;
 }
 
+// With its copies of what a client sent, which are let go of as that is.
+struct ClientInput : RenderInput {
+  ~ClientInput() {
+    for (OrderedJson* const value : {&messages, &tools, &extra}) take_apart(*value);
+  }
+};
+
 }  // namespace
 
 ApiResult<RenderedChat> render_chat(const OrderedJson& body, const ServedModel& model) {
   if (auto error = check_object(body)) return tl::unexpected(*error);
   JsonObject fields(body);
-  RenderInput input;
+  ClientInput input;
   RenderedChat chat;
   read_messages(fields, input.messages);
   chat.tools = read_tools(fields, model, input.messages);

@@ -116,11 +116,15 @@ void read_prompts(JsonObject& fields, std::string_view name, const ServedModel& 
   if (!value->is_string() && !value->is_array())
     return fields.refuse(name, "must be a string, a list of strings, or token ids");
   prompts.batch = value->is_array() && !holds_integers(*value);
-  const OrderedJson list = prompts.batch ? *value : OrderedJson::array({*value});
-  if (list.empty()) return fields.refuse(name, "is an empty list");
-  if (list.size() > model.limits.max_prompts)
+  if (prompts.batch && value->size() > model.limits.max_prompts)
     return fields.refuse(name, fmt::format("holds more than {} prompts", model.limits.max_prompts));
-  for (const OrderedJson& item : list) {
+  std::vector<const OrderedJson*> list;  // a prompt may be millions of ids: not copied
+  if (!prompts.batch) list.push_back(value);
+  if (prompts.batch)
+    for (const OrderedJson& item : *value) list.push_back(&item);
+  if (list.empty()) return fields.refuse(name, "is an empty list");
+  for (const OrderedJson* const one : list) {
+    const OrderedJson& item = *one;
     if (!item.is_string() && !item.is_array())
       return fields.refuse(name, "must hold strings or lists of token ids");
     if (item.is_string()) {
@@ -130,11 +134,8 @@ void read_prompts(JsonObject& fields, std::string_view name, const ServedModel& 
       prompts.ids.push_back(model.tokenizer->encode(prompts.texts.back(), {.add_bos = true}));
     } else {
       std::vector<int32_t> ids;
-      const OrderedJson wrapped = {{std::string(name), item}};
-      JsonObject one(wrapped);
-      one.token_ids(name, SIZE_MAX, ids);
-      if (one.fault())  // "'name' ..." already
-        return fields.refuse(name, one.fault()->message.substr(name.size() + 3));
+      fields.token_ids(name, item, SIZE_MAX, ids);
+      if (fields.fault()) return;
       for (const int32_t id : ids)
         if (id >= model.vocab_size)
           return fields.refuse(name, fmt::format("holds token id {}, the vocabulary ends at {}", id,

@@ -117,15 +117,19 @@ void JsonObject::texts(std::string_view name, size_t max_count, size_t max_bytes
 }
 
 void JsonObject::token_ids(std::string_view name, size_t max_count, std::vector<int32_t>& out) {
-  const OrderedJson* value = find(name);
-  if (value == nullptr || fault_) return;
-  if (!value->is_array())
-    return refuse(name, fmt::format("must be a list of token ids, not {}", type_name(*value)));
-  if (value->size() > max_count)
+  if (const OrderedJson* value = find(name)) token_ids(name, *value, max_count, out);
+}
+
+void JsonObject::token_ids(std::string_view name, const OrderedJson& value, size_t max_count,
+                           std::vector<int32_t>& out) {
+  if (fault_) return;
+  if (!value.is_array())
+    return refuse(name, fmt::format("must be a list of token ids, not {}", type_name(value)));
+  if (value.size() > max_count)
     return refuse(name, fmt::format("holds more than {} token ids", max_count));
   std::vector<int32_t> ids;
-  ids.reserve(value->size());
-  for (const OrderedJson& item : *value) {
+  ids.reserve(value.size());
+  for (const OrderedJson& item : value) {
     const auto id = json_integer(item);
     if (!id || !std::in_range<int32_t>(*id) || *id < 0)
       return refuse(name,

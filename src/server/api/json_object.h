@@ -36,6 +36,9 @@ class JsonObject {
   void texts(std::string_view name, size_t max_count, size_t max_bytes,
              std::vector<std::string>& out);
   void token_ids(std::string_view name, size_t max_count, std::vector<int32_t>& out);
+  // The same of a value that stands inside the field.
+  void token_ids(std::string_view name, const OrderedJson& value, size_t max_count,
+                 std::vector<int32_t>& out);
   // {"token id": bias}
   void logit_bias(std::vector<std::pair<int32_t, float>>& out);
 

@@ -7,6 +7,8 @@
 #include <boost/beast/http/error.hpp>
 #include <cstring>
 
+#include "base/memory_reserve.h"
+
 namespace foresail {
 namespace {
 
@@ -135,11 +137,13 @@ Connection::~Connection() {
 
 template <typename Action>
 void Connection::guarded(const Action& action) noexcept {
+  const MemoryReserve::Watch reserve;
   try {
     action();
   } catch (const std::exception&) {  // bad_alloc: all else is caught where it is answered
-    give_up();
+    return give_up();
   }
+  if (!MemoryReserve::fill() && reserve.drew() && is_asked()) give_up();
 }
 
 // The request under way ends, with an answer if there is memory for one; other connections go on.
@@ -147,8 +151,7 @@ void Connection::give_up() noexcept {
   ++counters_.out_of_memory_total;
   std::shared_ptr<ConnectionExchange> exchange;
   try {
-    const bool asked = state_ == State::kHeader || state_ == State::kBody || state_ == State::kBusy;
-    const bool unanswered = asked && !(exchange_ && exchange_->answered());
+    const bool unanswered = is_asked() && !(exchange_ && exchange_->answered());
     if (state_ == State::kBusy) --counters_.busy;
     state_ = State::kLingering;
     exchange = std::exchange(exchange_, nullptr);

@@ -44,6 +44,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   template <typename Action>
   void guarded(const Action& action) noexcept;
   void give_up() noexcept;
+  bool is_asked() const {  // a request is under way
+    return state_ == State::kHeader || state_ == State::kBody || state_ == State::kBusy;
+  }
 
   void read();
   void on_read(boost::system::error_code error, size_t bytes);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/memory_reserve.h"
 #include "server/http/connection.h"
 
 namespace foresail {
@@ -156,11 +157,12 @@ void HttpServer::Parts::accept_later() {
   });
 }
 
-// False, and the socket is closed, when there is no memory for it.
+// False when there is little memory or none: the socket is closed then, or the next one waits.
 bool HttpServer::Parts::take(Connection::Socket socket) {
   try {
+    const MemoryReserve::Watch reserve;
     serve(std::move(socket));
-    return true;
+    return MemoryReserve::fill() || !reserve.drew();
   } catch (const std::bad_alloc&) {
     ++counters.out_of_memory_total;
     return false;

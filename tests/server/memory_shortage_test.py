@@ -1,0 +1,106 @@
+"""`foresail serve` while the system gives it no more memory: requests end, the process does not.
+
+memory_shortage_test.py FORESAIL MODEL
+"""
+
+import http.client
+import json
+import random
+import re
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+FORESAIL, MODEL = sys.argv[1:3]
+GREEDY = {"prompt": "The old captain", "max_tokens": 24, "temperature": 0}
+
+
+class Server:
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [FORESAIL, "serve", MODEL, "--port", "0", "--quiet", "--log-format", "off",
+             "--threads", "1", "--speculative-algorithm", "MTP", "--speculative-fixed"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.address = self.process.stdout.readline().split()[1].removeprefix("http://")
+
+    def ask(self, body, method="POST", path="/v1/completions"):
+        """Status and text, or 0 where the connection ended without an answer."""
+        connection = http.client.HTTPConnection(self.address, timeout=60)
+        try:
+            connection.request(method, path, body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        except (http.client.HTTPException, ConnectionError):
+            return 0, ""
+        finally:
+            connection.close()
+
+    def text(self):
+        status, body = self.ask(json.dumps(GREEDY))
+        assert status == 200, body
+        return json.loads(body)["choices"][0]["text"]
+
+    def metric(self, name):
+        return float(re.search(rf"^{name}\{{.*\}} (\S+)$", self.ask(None, "GET", "/metrics")[1],
+                               re.M)[1])
+
+    def may_take(self, more_bytes):
+        """So much more than now; None: what it wants."""
+        limit = resource.RLIM_INFINITY
+        if more_bytes is not None:
+            with open(f"/proc/{self.process.pid}/status") as status:
+                limit = int(re.search(r"VmData:\s+(\d+) kB", status.read())[1]) * 1024 + more_bytes
+        resource.prlimit(self.process.pid, resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
+
+
+class MemoryShortage(unittest.TestCase):
+    def test_requests_end_and_the_server_does_not(self):
+        server = Server()
+        self.addCleanup(server.process.kill)
+        text = server.text()
+        small = json.dumps(GREEDY)
+        bodies = [small, json.dumps(GREEDY | {"stream": True, "n": 4}),
+                  json.dumps({"prompt": "the old captain " * 400, "max_tokens": 8}),
+                  json.dumps(GREEDY | {"logprobs": 5, "echo": True}),
+                  json.dumps({"prompt": [[7] * 100] * 5000}),
+                  '{"prompt":[' + "0," * 6_000_000 + "0]}"]  # its values take 100 MB
+        draw = random.Random(7)
+        answers = []
+
+        def ask(body):
+            answers.append((body, *server.ask(body)))
+
+        for _ in range(25):
+            server.may_take(draw.choice([0, 100_000, 2_000_000, 20_000_000]))
+            threads = [threading.Thread(target=ask, args=[draw.choice(bodies)]) for _ in range(12)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            time.sleep(0.02)
+            if server.process.poll() is not None:
+                self.fail(f"it ended with {server.process.returncode}: "
+                          + server.process.communicate()[1][-2000:])
+        statuses = [status for _, status, _ in answers]
+        counts = {status: statuses.count(status) for status in set(statuses)}
+        print("answers under shortage:", counts, file=sys.stderr)
+        self.assertLessEqual(set(counts), {0, 200, 400, 500, 503})
+        self.assertGreater(counts.get(503, 0) + counts.get(500, 0), 20)
+        for body, status, answer in answers:
+            if status == 200 and body == small:  # whoever was answered was told the right thing
+                self.assertEqual(json.loads(answer)["choices"][0]["text"], text)
+        server.may_take(None)
+        self.assertEqual(server.text(), text)
+        self.assertGreater(server.metric("foresail:memory_reserve_draws_total"), 0)
+        self.assertEqual(server.metric("foresail:num_requests_running"), 0)
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(server.process.communicate(timeout=60)[0], "")
+        self.assertEqual(server.process.returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
