@@ -37,6 +37,26 @@ SchedulerConfig scheduler_config(LoadedModel& model, const EngineOptions& option
   return config;
 }
 
+// How often a step was started in this order.
+int64_t& order_count(EngineStats& stats, StartOrder order) {
+  switch (order) {
+    case StartOrder::kPrefill:
+      return stats.waited_for_prefill;
+    case StartOrder::kHostDraws:
+      return stats.waited_for_draws;
+    case StartOrder::kHostDrafts:
+      return stats.waited_for_drafts;
+    case StartOrder::kUnequalRows:
+      return stats.waited_for_unequal_rows;
+    case StartOrder::kScaledQueries:
+      return stats.waited_for_scaled_queries;
+    case StartOrder::kAhead:
+    case StartOrder::kCount:
+      break;
+  }
+  return stats.launched_ahead;
+}
+
 double seconds(std::chrono::steady_clock::duration elapsed) {
   return std::chrono::duration<double>(elapsed).count();
 }
@@ -142,7 +162,7 @@ bool EngineLoop::step() {
 bool EngineLoop::may_launch(const StepPlan& plan) {
   if (!launches_ahead_ || (plan.empty() && plan.admitted.empty())) return false;
   const StartOrder order = executor_.choose_order(plan);
-  ++start_orders_[static_cast<size_t>(order)];
+  ++order_count(totals_, order);
   return order == StartOrder::kAhead;
 }
 
@@ -319,13 +339,6 @@ EngineStats EngineLoop::stats() const {
   stats.device_passes = device.passes;
   stats.device_replays = device.replays;
   stats.device_wait_s = 1e-9 * static_cast<double>(device.wait_ns);
-  const auto started = [&](StartOrder order) { return start_orders_[static_cast<size_t>(order)]; };
-  stats.launched_ahead = started(StartOrder::kAhead);
-  stats.waited_for_prefill = started(StartOrder::kPrefill);
-  stats.waited_for_draws = started(StartOrder::kHostDraws);
-  stats.waited_for_drafts = started(StartOrder::kHostDrafts);
-  stats.waited_for_unequal_rows = started(StartOrder::kUnequalRows);
-  stats.waited_for_scaled_queries = started(StartOrder::kScaledQueries);
   const auto chosen = [&](HostChoice reason) {
     return model_.iteration().host_choices()[static_cast<size_t>(reason)];
   };

@@ -3,7 +3,6 @@
 // Thread rule: prepare() from any thread, all else from the engine thread.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -97,7 +96,6 @@ class EngineLoop {
   std::unordered_map<RequestId, std::unique_ptr<Running>> running_;
   std::deque<InFlight> in_flight_;  // at most two
   Clock::time_point last_collected_ = {};
-  std::array<int64_t, static_cast<size_t>(StartOrder::kCount)> start_orders_ = {};
   EngineStats totals_;
 };
 

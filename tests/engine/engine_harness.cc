@@ -1,5 +1,8 @@
 #include "engine/engine_harness.h"
 
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <random>
 
@@ -63,6 +66,34 @@ std::vector<Request> random_requests(uint64_t seed, int count, int vocab_size) {
     request.sampling.seed = random();
   }
   return requests;
+}
+
+void expect_aborts_disturb_nobody(EngineLoop& loop, const std::vector<Request>& requests,
+                                  const std::vector<Output>& expected, uint64_t seed,
+                                  int steps_between) {
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  std::mt19937_64 random(seed);
+  std::vector<Output> outputs(requests.size());
+  std::vector<RequestId> ids;
+  std::vector<bool> aborted(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i)
+    ids.push_back(loop.submit(*loop.prepare(requests[i]), collect_into(outputs[i])));
+  do {
+    if (random() % static_cast<uint64_t>(steps_between) != 0) continue;
+    const size_t victim = random() % requests.size();
+    const bool there = outputs[victim].endings == 0;
+    EXPECT_EQ(loop.abort(ids[victim]), there);
+    if (there) aborted[victim] = true;
+    EXPECT_FALSE(loop.abort(ids[victim]));
+  } while (loop.step());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(outputs[i].endings, 1);
+    EXPECT_EQ(outputs[i].stats.finish == FinishReason::kAborted, aborted[i]);
+    const size_t count = aborted[i] ? outputs[i].ids.size() : expected[i].ids.size();
+    EXPECT_EQ(outputs[i].ids,
+              std::vector<int32_t>(expected[i].ids.begin(), expected[i].ids.begin() + count))
+        << "request " << i;
+  }
 }
 
 EventSink collect_into(Output& output) {

@@ -33,6 +33,11 @@ std::vector<Output> plain_outputs(LoadedModel& model, const std::vector<Request>
 
 // All at once; the loop is left idle.
 std::vector<Output> serve(EngineLoop& loop, const std::vector<Request>& requests);
+// As serve(), with an abort of a request at random about every so many steps: it ends at once, with
+// the beginning of what is expected of it, and the others' outputs are as expected.
+void expect_aborts_disturb_nobody(EngineLoop& loop, const std::vector<Request>& requests,
+                                  const std::vector<Output>& expected, uint64_t seed,
+                                  int steps_between);
 // The sink that collects into `output`, which outlives the request.
 EventSink collect_into(Output& output);
 

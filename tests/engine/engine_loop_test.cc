@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 
 #include "engine/engine_harness.h"
 
@@ -16,35 +15,11 @@ TEST(EngineLoop, AbortsLeaveOthersUnchangedAndTheLedgerBalanced) {
   EngineLoop undisturbed(model, nullptr, options);
   const std::vector<Output> expected = serve(undisturbed, requests);
   for (uint64_t seed = 1; seed <= 12; ++seed) {
-    std::mt19937_64 random(seed);
     options.late_results = seed % 2 == 0;
     options.retract_every = seed % 3 == 0 ? 3 : 0;
     options.chunked_prefill_size = seed % 4 == 0 ? 8 : 2048;
     EngineLoop loop(model, nullptr, options);
-    std::vector<Output> outputs(requests.size());
-    std::vector<RequestId> ids;
-    std::vector<bool> aborted(requests.size());
-    for (size_t i = 0; i < requests.size(); ++i)
-      ids.push_back(loop.submit(*loop.prepare(requests[i]), collect_into(outputs[i])));
-    do {
-      if (random() % 3 != 0) continue;
-      const size_t victim = random() % requests.size();
-      const bool there = outputs[victim].endings == 0;
-      EXPECT_EQ(loop.abort(ids[victim]), there);
-      if (there) aborted[victim] = true;
-      EXPECT_FALSE(loop.abort(ids[victim]));
-    } while (loop.step());
-    for (size_t i = 0; i < requests.size(); ++i) {
-      EXPECT_EQ(outputs[i].endings, 1);
-      if (aborted[i]) {
-        EXPECT_EQ(outputs[i].stats.finish, FinishReason::kAborted);
-        const std::vector<int32_t> head(expected[i].ids.begin(),
-                                        expected[i].ids.begin() + outputs[i].ids.size());
-        EXPECT_EQ(outputs[i].ids, head);
-      } else {
-        EXPECT_EQ(outputs[i].ids, expected[i].ids) << "seed " << seed << " request " << i;
-      }
-    }
+    expect_aborts_disturb_nobody(loop, requests, expected, seed, 3);
     const EngineStats stats = loop.stats();
     EXPECT_EQ(stats.pages_owned + stats.pages_in_flight, 0);
     EXPECT_EQ(stats.pages_free + stats.pages_cached, stats.pages_total);

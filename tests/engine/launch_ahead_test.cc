@@ -2,7 +2,7 @@
 // ledger exact, and the host's order where a step needs the host.
 #include <gtest/gtest.h>
 
-#include <random>
+#include <cmath>
 
 #include "engine/device_like_kernels.h"
 #include "engine/digest_kernels.h"
@@ -202,25 +202,9 @@ TEST(LaunchAheadAborts, LeaveOthersUnchangedAndTheLedgerBalanced) {
     const std::vector<Output> expected = serve(undisturbed, requests);
     for (uint64_t seed = 1; seed <= 6; ++seed) {
       SCOPED_TRACE(fmt::format("{} seed {}", kDraftings[index].name, seed));
-      std::mt19937_64 random(seed);
       options.retract_every = seed % 3 == 0 ? 3 : 0;
       EngineLoop loop(device.model, nullptr, options);
-      std::vector<Output> outputs(requests.size());
-      std::vector<RequestId> ids;
-      std::vector<bool> aborted(requests.size());
-      for (size_t i = 0; i < requests.size(); ++i)
-        ids.push_back(loop.submit(*loop.prepare(requests[i]), collect_into(outputs[i])));
-      do {
-        if (random() % 4 != 0) continue;
-        const size_t victim = random() % requests.size();
-        if (loop.abort(ids[victim])) aborted[victim] = true;
-      } while (loop.step());
-      for (size_t i = 0; i < requests.size(); ++i) {
-        EXPECT_EQ(outputs[i].endings, 1);
-        const size_t count = aborted[i] ? outputs[i].ids.size() : expected[i].ids.size();
-        EXPECT_EQ(outputs[i].ids,
-                  std::vector<int32_t>(expected[i].ids.begin(), expected[i].ids.begin() + count));
-      }
+      expect_aborts_disturb_nobody(loop, requests, expected, seed, 4);
       expect_idle(loop);
     }
   }
