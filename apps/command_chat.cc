@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "apps/model_flags.h"
@@ -20,34 +21,96 @@ struct ChatFlags {
   std::string system;
 };
 
+// What was said so far, as much of it as the context has room for.
+class Conversation {
+ public:
+  explicit Conversation(const std::string& system) {
+    input_.add_generation_prompt = true;
+    if (!system.empty()) input_.messages.push_back({{"role", "system"}, {"content", system}});
+    first_turn_ = input_.messages.size();
+  }
+
+  void say(const char* role, const std::string& text) {
+    input_.messages.push_back({{"role", role}, {"content", text}});
+  }
+  void take_back() { input_.messages.erase(input_.messages.size() - 1); }
+  void reset() {
+    while (input_.messages.size() > first_turn_) take_back();
+  }
+  // A message and its answer; false when only the message to answer is left.
+  bool drop_oldest_turn() {
+    if (input_.messages.size() <= first_turn_ + 2) return false;
+    for (int i = 0; i < 2; ++i) input_.messages.erase(first_turn_);
+    return true;
+  }
+  const RenderInput& input() const { return input_; }
+
+ private:
+  RenderInput input_;
+  size_t first_turn_ = 0;
+};
+
 void chat(ChatFlags& flags) {
   const auto tokenizer = load_tokenizer(flags.model.options.model_path);
   const ChatTemplate chat_template = ChatTemplate::load(flags.model.options.model_path);
   const ModelConfig config = read_model_config(flags.model.options.model_path);
-  const auto valid = validate_request(flags.generation, tokenizer.get(), config.vocab_size);
+  Request request = flags.generation;
+  request.input_ids = {0};  // the others are looked at before the weights are
+  const auto valid = validate_request(request, tokenizer.get(), config.vocab_size);
   if (!valid) throw_error(ErrorCode::kUsage, "{}", valid.error().message);
+  request.input_ids.clear();
   const auto model = load_model(flags.model);
   TextGenerator generator(*model, tokenizer.get());
   const TokenPrinter printer;
-  RenderInput input;
-  input.add_generation_prompt = true;
-  if (!flags.system.empty())
-    input.messages.push_back({{"role", "system"}, {"content", flags.system}});
+  Conversation conversation(flags.system);
+  const int64_t context = model->context_length();
+  // A quarter at most is kept free for an answer, whatever --max-tokens says.
+  const int64_t wanted_room = std::clamp<int64_t>(context / 4, 1, flags.generation.max_tokens);
   const bool prompts = isatty(STDIN_FILENO) != 0;
-  if (prompts) fmt::print(stderr, "type a message; an empty line or end of input leaves\n");
+  if (prompts)
+    fmt::print(stderr, "type a message; /reset starts anew, end of input (Ctrl-D) leaves\n");
   for (std::string line;;) {
     if (prompts) fmt::print(stderr, "> ");
-    if (!std::getline(std::cin, line) || line.empty()) return;
-    input.messages.push_back({{"role", "user"}, {"content", line}});
-    const auto ids = chat_prompt(chat_template, *tokenizer, input);
-    if (!ids) throw_error(ErrorCode::kUsage, "template: {}", ids.error().message);
+    if (!std::getline(std::cin, line)) return;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (line == "/reset") {
+      conversation.reset();
+      fmt::print(stderr, "(a new conversation)\n");
+      continue;
+    }
+    conversation.say("user", line);
+    int dropped = 0;
+    std::vector<int32_t> ids;
+    int64_t room = 0;
+    do {
+      const auto prompt = chat_prompt(chat_template, *tokenizer, conversation.input());
+      if (!prompt) throw_error(ErrorCode::kUsage, "template: {}", prompt.error().message);
+      ids = *prompt;
+      room = context - static_cast<int64_t>(ids.size());
+    } while (room < wanted_room && conversation.drop_oldest_turn() && ++dropped > 0);
+    if (dropped > 0)
+      fmt::print(
+          stderr,
+          "(the context of {} tokens is full: {} left out from here on; /reset starts anew)\n",
+          context,
+          dropped == 1 ? "the oldest turn is" : fmt::format("the {} oldest turns are", dropped));
+    if (room < 1) {
+      fmt::print(stderr,
+                 "(that makes a prompt of {} tokens, the context has {}: not answered; say less)\n",
+                 ids.size(), context);
+      conversation.take_back();
+      continue;
+    }
+    request.max_tokens = std::min(flags.generation.max_tokens, room);
+    request.min_tokens = std::min(flags.generation.min_tokens, request.max_tokens);
     std::string reply;
-    generator.generate(*ids, flags.generation, [&](const Event& event) {
+    generator.generate(ids, request, [&](const Event& event) {
       reply += event.text;
       printer(event);
     });
     fmt::print("\n");
-    input.messages.push_back({{"role", "assistant"}, {"content", reply}});
+    std::fflush(stdout);
+    conversation.say("assistant", reply);
   }
 }
 
@@ -55,7 +118,8 @@ void chat(ChatFlags& flags) {
 
 void add_chat_command(Command& app) {
   auto flags = std::make_shared<ChatFlags>();
-  Command* command = app.add_subcommand("chat", "Talk to a model, one line at a time");
+  Command* command =
+      app.add_subcommand("chat", "Talk to a model, one line at a time; /reset starts anew");
   add_model_flags(*command, flags->model, true);
   add_sampling_flags(*command, flags->generation);
   command->add_option("--system", flags->system, "system message");

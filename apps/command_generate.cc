@@ -8,6 +8,7 @@
 #include "apps/engine_flags.h"
 #include "apps/output_path.h"
 #include "apps/request_line.h"
+#include "apps/sampling_flags.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -35,7 +36,8 @@ struct Answer {
   GenerationStats stats;
 };
 
-std::vector<Answer> submit_lines(EngineLoop& loop, const std::string& content) {
+std::vector<Answer> submit_lines(EngineLoop& loop, const std::string& content,
+                                 const SamplingParams& defaults) {
   std::vector<std::pair<int64_t, std::string>> lines;
   std::istringstream stream(content);
   int64_t number = 0;
@@ -48,7 +50,7 @@ std::vector<Answer> submit_lines(EngineLoop& loop, const std::string& content) {
     Answer& answer = answers[i];
     answer.line = lines[i].first;
     Result<PreparedRequest> prepared =
-        parse_request_line(lines[i].second).and_then([&](Request request) {
+        parse_request_line(lines[i].second, defaults).and_then([&](Request request) {
           return loop.prepare(std::move(request));
         });
     if (!prepared) {
@@ -114,11 +116,13 @@ void print_stats(const EngineStats& stats, double elapsed_s) {
 void generate(GenerateFlags& flags) {
   const std::string content = read_text_file(flags.requests, kMaxRequestsBytes, ErrorCode::kUsage);
   if (flags.output != "-") require_writable(flags.output, flags.requests);
-  const auto tokenizer = find_tokenizer(flags.engine.model.options.model_path);
+  const std::string& model_path = flags.engine.model.options.model_path;
+  const SamplingParams defaults = read_command_defaults(model_path);
+  const auto tokenizer = find_tokenizer(model_path);
   const auto model = load_engine_model(flags.engine);
   EngineLoop loop(*model, tokenizer.get(), flags.engine.engine);
   const auto start = std::chrono::steady_clock::now();
-  const std::vector<Answer> answers = submit_lines(loop, content);
+  const std::vector<Answer> answers = submit_lines(loop, content, defaults);
   while (loop.step()) {
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
@@ -163,9 +167,10 @@ void add_generate_command(Command& app) {
   add_engine_flags(*command, flags->engine);
   command->add_option("--requests", flags->requests, "JSON lines, one request each")->required();
   command->footer(
-      "Fields of a line: prompt or input_ids; max_tokens, min_tokens, temperature (0 where not "
-      "given: greedy), top_p, top_k, min_p, repetition_penalty, presence_penalty, "
-      "frequency_penalty, seed, stop, ignore_eos, speculative (drafts, or false), top_logprobs, "
+      "Fields of a line: prompt or input_ids; max_tokens, min_tokens, temperature, top_p, top_k, "
+      "min_p, repetition_penalty (where not given, generation_config.json of the model says it; "
+      "without one: greedy), presence_penalty, frequency_penalty, seed, stop, ignore_eos, "
+      "speculative (drafts, or false), top_logprobs, "
       "prompt_top_logprobs, priority, cache_salt.");
   command->add_option("--output,-o", flags->output, "JSON lines in the same order; -: stdout")
       ->required();

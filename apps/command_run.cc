@@ -17,7 +17,7 @@ struct RunFlags {
   ModelFlags model;
   Request generation;
   std::string prompt, prompt_file;
-  bool stats = false, json = false, echo = false;
+  bool has_prompt = false, stats = false, json = false, echo = false;
 };
 
 Json stats_json(const GenerationStats& stats) {
@@ -75,10 +75,11 @@ void print_device_stats(LoadedModel& model) {
 }
 
 void run(RunFlags& flags) {
-  if (flags.prompt.empty() == flags.prompt_file.empty())
+  const bool from_file = !flags.prompt_file.empty();
+  if (flags.has_prompt == from_file)
     throw_error(ErrorCode::kUsage,
                 "give the prompt either with -p TEXT or with --prompt-file FILE");
-  if (!flags.prompt_file.empty())
+  if (from_file)
     flags.prompt = read_text_file(flags.prompt_file, kMaxPromptBytes, ErrorCode::kUsage);
   const ModelOptions& options = flags.model.options;
   const ModelConfig config = read_model_config(options.model_path);
@@ -121,12 +122,14 @@ void add_run_command(Command& app) {
   Command* command = app.add_subcommand("run", "Generate text from one prompt");
   add_model_flags(*command, flags->model, true);
   add_sampling_flags(*command, flags->generation);
-  command->add_option("-p,--prompt", flags->prompt, "the prompt");
+  command->add_option("-p,--prompt", flags->prompt,
+                      "the prompt; an empty one starts from the begin token");
   command->add_option("--prompt-file", flags->prompt_file, "read the prompt from a file");
   command->add_flag("--stats", flags->stats, "print tokens/s and accept length");
   command->add_flag("--json", flags->json, "print one JSON object instead of text");
   command->add_flag("--echo", flags->echo, "print the prompt first");
   command->callback([flags, command] {
+    flags->has_prompt = command->count("--prompt") > 0;
     add_model_defaults(*command, flags->model.options.model_path, flags->generation.sampling);
     run(*flags);
   });

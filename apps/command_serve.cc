@@ -138,12 +138,15 @@ void serve(ServeFlags& flags) {
   signals.serving(server);
   const Watchdog watchdog(server, std::chrono::seconds(flags.watchdog_timeout_s));
   const ModelOptions& model = flags.serve.engine;
-  fmt::print("ready {} model {} context {} speculation {}\n", server.url(),
+  fmt::print("ready {} model {} context {} speculation {}{}\n", server.url(),
              server.model().names.front(), server.model().max_total_len,
              model.speculative.algorithm == SpeculativeAlgorithm::kNone
                  ? "off"
                  : fmt::format("{} x{}", flags.engine.model.speculative_algorithm,
-                               model.speculative.steps));
+                               model.speculative.steps),
+             server.model().tokenizer == nullptr
+                 ? "; token ids only, the model folder has no tokenizer"
+                 : "");
   std::fflush(stdout);
   notify_service_manager("READY=1");
   signals.wait_first();

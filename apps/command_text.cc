@@ -20,7 +20,7 @@ constexpr uint64_t kMaxTextBytes = 256ull << 20;
 struct TextFlags {
   std::string model, text, file, ids, messages, tools, template_file;
   std::vector<std::string> kwargs;
-  bool has_text = false, json = false, bos = false, allow_control = false, skip_special = false,
+  bool has_text = false, json = false, bos = true, allow_control = false, skip_special = false,
        generation_prompt = false;
 };
 
@@ -118,7 +118,9 @@ void add_text_commands(Command& app) {
   command->add_option("-p,--prompt,--text", flags->text, "the text; default: standard input");
   command->add_option("--text-file,--prompt-file", flags->file, "read the text from a file")
       ->excludes("--text");
-  command->add_flag("--bos", flags->bos, "put the begin token first where the model asks for one");
+  command->add_flag("--bos,!--no-bos", flags->bos,
+                    "the begin token comes first where the model asks for one, as in a prompt; "
+                    "--no-bos leaves it out");
   command->add_flag("--allow-control", flags->allow_control,
                     "control tokens spelled in the text become their ids");
   command->add_flag("--json", flags->json, "print one JSON object");

@@ -91,12 +91,12 @@ const std::map<std::string, Setter>& setters() {
 
 }  // namespace
 
-Result<Request> parse_request_line(const std::string& line) {
+Result<Request> parse_request_line(const std::string& line, const SamplingParams& defaults) {
   const Result<Json> json = parse_json(line);
   if (!json) return tl::unexpected(json.error());
   if (!json->is_object()) return input_error("a request is a JSON object");
   Request request;
-  request.sampling.temperature = 0.0f;
+  request.sampling = defaults;
   for (const auto& [name, value] : json->items()) {
     const auto setter = setters().find(name);
     if (setter == setters().end())
@@ -107,6 +107,10 @@ Result<Request> parse_request_line(const std::string& line) {
       return input_error(fmt::format("\"{}\" must be {}", name, wanted.what), name);
     }
   }
+  if (!json->contains("prompt") && !json->contains("input_ids"))
+    return input_error("give a prompt or input_ids", "prompt");
+  if (!json->contains("prompt") && request.input_ids.empty())
+    return input_error("\"input_ids\" is an empty list", "input_ids");
   return request;
 }
 

@@ -8,7 +8,8 @@
 
 namespace foresail {
 
-// A JSON object; unknown fields and wrong types are refused with the name of the field.
-Result<Request> parse_request_line(const std::string& line);
+// A JSON object with a prompt; unknown fields and wrong types are refused with the name of the
+// field. `defaults` hold where the line says nothing.
+Result<Request> parse_request_line(const std::string& line, const SamplingParams& defaults);
 
 }  // namespace foresail

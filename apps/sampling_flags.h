@@ -47,13 +47,19 @@ inline void add_sampling_flags(Command& command, Request& options) {
   command.add_flag("--ignore-eos", options.ignore_eos, "go on after the end token");
 }
 
+// Where neither a flag nor a line of a file says it: generation_config.json of the model, and
+// greedy if there is none. Throws Error{kModel}.
+inline SamplingParams read_command_defaults(const std::string& model_path) {
+  SamplingParams greedy;
+  greedy.temperature = 0.0f;
+  return read_sampling_defaults(model_path, greedy);
+}
+
 // What no flag says is drawn as the model's generation_config.json asks, if there is one. Throws
 // Error{kModel}.
 inline void add_model_defaults(const Command& command, const std::string& model_path,
                                SamplingParams& sampling) {
-  SamplingParams defaults;
-  defaults.temperature = 0.0f;
-  defaults = read_sampling_defaults(model_path, defaults);
+  const SamplingParams defaults = read_command_defaults(model_path);
   const auto use = [&](const char* flag, auto SamplingParams::*member) {
     if (command.count(flag) == 0) sampling.*member = defaults.*member;
   };

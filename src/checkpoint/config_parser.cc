@@ -1,4 +1,6 @@
 // config.json of every family -> ModelConfig. Class defaults are those of transformers.
+#include <fmt/core.h>
+
 #include <cmath>
 
 #include "base/error.h"
@@ -56,9 +58,24 @@ std::string first_architecture(const ConfigFields& fields) {
   return list[0].get<std::string>();
 }
 
+// Of EAGLE heads: config.json looks like a model's, and in the MLA ones even the family is known.
+void refuse_draft_head(const ConfigFields& fields, const std::string& architecture) {
+  const bool is_eagle3 = architecture.find("Eagle3") != std::string::npos ||
+                         fields.has("draft_vocab_size") || fields.has("eagle_config");
+  if (!is_eagle3 && architecture.find("Eagle") == std::string::npos &&
+      fields.text_or("model_type", "") != "eagle")
+    return;
+  fields.fail("architectures",
+              fmt::format("this is a draft head, not a model: give its folder to "
+                          "--speculative-draft-model-path, with --speculative-algorithm {}, and "
+                          "the model that it was trained for as MODEL",
+                          is_eagle3 ? "EAGLE3" : "EAGLE"));
+}
+
 // The maths family; config.family keeps the model_type as written.
 std::string_view read_names(const ConfigFields& fields, ModelConfig& config) {
   config.architecture = first_architecture(fields);
+  refuse_draft_head(fields, config.architecture);
   config.family = fields.text_or("model_type", "");
   std::string_view family = family_of(config.family);
   if (family.empty()) family = family_of(config.architecture);

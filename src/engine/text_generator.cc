@@ -24,8 +24,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 void check_generation(const std::vector<int32_t>& prompt, const Request& request,
                       const Tokenizer* tokenizer, const ModelConfig& config,
                       int64_t context_length) {
-  if (prompt.empty())
-    throw_error(ErrorCode::kUsage, "the prompt is empty: give at least one token");
+  if (prompt.empty()) throw_error(ErrorCode::kUsage, "{}", kEmptyPrompt);
   if (request.max_tokens < 1)
     throw_error(ErrorCode::kUsage, "--max-tokens {} must be at least 1", request.max_tokens);
   Request as_ids = request;

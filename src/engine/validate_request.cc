@@ -88,9 +88,12 @@ Result<std::vector<int32_t>> validate_request(const Request& request, const Toke
     return tl::unexpected(*error);
   if (auto error = check_top_count(request.prompt_top_logprobs, "prompt_top_logprobs"))
     return tl::unexpected(*error);
-  std::vector<int32_t> prompt = request.prompt.empty()
-                                    ? request.input_ids
-                                    : tokenizer->encode(request.prompt, {.add_bos = true});
+  // No text is a text too: it starts from the begin token, where the model has one.
+  std::vector<int32_t> prompt = request.input_ids;
+  if (prompt.empty() && tokenizer != nullptr)
+    prompt = tokenizer->encode(request.prompt, {.add_bos = true});
+  if (prompt.empty())
+    return input_error(tokenizer == nullptr ? "the prompt has no token" : kEmptyPrompt, "prompt");
   for (const int32_t id : prompt)
     if (id < 0 || id >= vocab_size)
       return input_error(fmt::format("token id {} is outside the vocabulary of {}", id, vocab_size),

@@ -10,6 +10,10 @@
 
 namespace foresail {
 
+// To an empty text of a model without a begin token. No list of ids is empty.
+inline constexpr const char* kEmptyPrompt =
+    "the prompt is empty, and this model has no begin token to start from";
+
 // The prompt as token ids, or which field is wrong and why. tokenizer may be null.
 Result<std::vector<int32_t>> validate_request(const Request& request, const Tokenizer* tokenizer,
                                               int64_t vocab_size);

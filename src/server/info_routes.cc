@@ -42,7 +42,7 @@ int64_t used_tokens(const EngineStats& stats, int page_size) {
 const char* algorithm_name(SpeculativeAlgorithm algorithm) {
   switch (algorithm) {
     case SpeculativeAlgorithm::kMtp:
-      return "NEXTN";
+      return "MTP";
     case SpeculativeAlgorithm::kEagle:
       return "EAGLE";
     case SpeculativeAlgorithm::kEagle3:

@@ -138,7 +138,11 @@ TEST_F(CommandErrors, NoFlagTakesAnOddNumberOrNothing) {
   }
   EXPECT_GT(seen.size(), 100u);
   expect_refused("run --json=5 x", 2, "--json takes no value");
-  EXPECT_EQ(output_of("tokenize " + model_path("tales") + " -p ''"), "\n");
+  // The begin token as in a prompt, and as the server's /tokenize does.
+  EXPECT_EQ(output_of("tokenize " + model_path("tales") + " -p ''"), "0\n");
+  EXPECT_EQ(output_of("tokenize " + model_path("tales") + " --no-bos -p ''"), "\n");
+  EXPECT_EQ(output_of("tokenize " + model_path("tales") + " --bos -p Once"),
+            output_of("tokenize " + model_path("tales") + " -p Once"));
   EXPECT_EQ(output_of("detokenize " + model_path("tales") + " --ids ''"), "\n");
   EXPECT_EQ(output_of("tokenize " + model_path("tales") + " --prompt Once"),
             output_of("tokenize " + model_path("tales") + " --text Once"));
@@ -203,6 +207,23 @@ TEST_F(CommandErrors, FilesOfOtherFormatsAreNamed) {
   expect_refused(run, 3, "tokenizer.json is missing, and tekken.json is Mistral's own format");
   std::filesystem::create_symlink(tales / "tokenizer.json", folder_ / "tokenizer.json");
   expect_refused(run, 3, "and model.safetensors is missing: give the model in Hugging Face layout");
+}
+
+TEST_F(CommandErrors, ADraftHeadIsNoModel) {
+  const std::string head = std::string(FORESAIL_SOURCE_DIR) + "/models/tales-eagle3";
+  for (const char* command : {"run -p x ", "serve --port 0 --quiet ", "inspect "})
+    expect_refused(command + head, 3,
+                   "this is a draft head, not a model: give its folder to "
+                   "--speculative-draft-model-path, with --speculative-algorithm EAGLE3");
+  // Heads of MLA models name a family that is known.
+  const auto refused_as = [&](const char* config, const char* message) {
+    write_file(folder_ / "config.json", config);
+    expect_refused("inspect " + folder_.string(), 3, message);
+  };
+  refused_as(R"({"architectures":["Eagle3DeepseekV2ForCausalLM"],"model_type":"kimi_k2"})",
+             "--speculative-algorithm EAGLE3");
+  refused_as(R"({"architectures":["EAGLEModel"],"model_type":"eagle","model":{}})",
+             "--speculative-algorithm EAGLE,");
 }
 
 TEST_F(CommandErrors, MoreCacheThanAnyMachineHas) {

@@ -29,8 +29,8 @@ class GenerateCommand : public testing::Test {
           const std::string& output = "out.jsonl") {
     std::ofstream(path("in.jsonl")) << lines;
     std::filesystem::remove(path("out.jsonl"));
-    const std::string command = std::string(FORESAIL_BIN_DIR) + "/foresail generate " +
-                                golden_path("g13_v3_mtp") + " --quiet --dtype f32 --threads 1 " +
+    const std::string command = std::string(FORESAIL_BIN_DIR) + "/foresail generate " + model_ +
+                                " --quiet --dtype f32 --threads 1 " +
                                 "--context-length 256 --requests " + path("in.jsonl") +
                                 " --output " + path(output) + " " + flags + " 2>" + path("errors");
     const int status = std::system(command.c_str());
@@ -42,6 +42,7 @@ class GenerateCommand : public testing::Test {
   }
 
   std::filesystem::path folder_;
+  std::string model_ = golden_path("g13_v3_mtp");
   std::vector<Json> answers_;
   std::string errors_;
 };
@@ -102,6 +103,9 @@ TEST_F(GenerateCommand, ABadLineIsNamedAndTheOthersRun) {
   for (const auto& [line, message] : std::vector<std::pair<std::string, std::string>>{
            {"{", ""},
            {"[1]", "a request is a JSON object"},
+           {"{}", "give a prompt or input_ids"},
+           {R"({"input_ids": []})", "\"input_ids\" is an empty list"},
+           {R"({"prompt": ""})", "the prompt has no token"},
            {R"({"promt": "x"})", "unknown field \"promt\""},
            {R"({"prompt": "x"})", "a text prompt needs a tokenizer"},
            {R"({"input_ids": [1], "max_tokens": 100000})", "exceed the context of 256"},
@@ -112,6 +116,33 @@ TEST_F(GenerateCommand, ABadLineIsNamedAndTheOthersRun) {
     EXPECT_NE(errors_.find(message), std::string::npos) << errors_;
     EXPECT_EQ(answers_[1]["token_ids"].size(), 3u);
   }
+}
+
+// As `run`: generation_config.json of models/tales says temperature 0.8 and top-p 0.95.
+TEST_F(GenerateCommand, DrawsAsTheModelAsksWhereALineSaysNothing) {
+  model_ = model_path("tales");
+  const std::string line = R"({"prompt": "Once", "max_tokens": 16, "ignore_eos": true)";
+  ASSERT_EQ(run(line + "}\n" + line + R"(, "temperature": 0.8})" + "\n" + line +
+                    R"(, "temperature": 0.8, "top_p": 0.95})" + "\n" + line +
+                    R"(, "temperature": 0})" + "\n",
+                ""),
+            0)
+      << errors_;
+  ASSERT_EQ(answers_.size(), 4u);
+  EXPECT_EQ(answers_[0]["token_ids"], answers_[2]["token_ids"]);
+  EXPECT_EQ(answers_[1]["token_ids"], answers_[2]["token_ids"]);
+  EXPECT_NE(answers_[3]["token_ids"], answers_[2]["token_ids"]);
+}
+
+TEST_F(GenerateCommand, AnEmptyPromptStartsFromTheBeginToken) {
+  model_ = model_path("tales");
+  ASSERT_EQ(
+      run("{\"prompt\": \"\", \"max_tokens\": 5}\n{\"input_ids\": [0], \"max_tokens\": 5}\n", ""),
+      0)
+      << errors_;
+  ASSERT_EQ(answers_.size(), 2u);
+  EXPECT_EQ(answers_[0]["prompt_tokens"], 1);
+  EXPECT_EQ(answers_[0]["token_ids"], answers_[1]["token_ids"]);
 }
 
 }  // namespace

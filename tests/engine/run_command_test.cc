@@ -1,25 +1,34 @@
-// `foresail run`, as a user runs it.
+// `foresail run` and `foresail chat`, as a user runs them.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
+#include <sstream>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "engine/engine_harness.h"
 
 namespace foresail {
 namespace {
 
-Json run(const std::string& flags) {
-  const std::string command = std::string(FORESAIL_BIN_DIR) + "/foresail run " +
-                              model_path("tales") + " -p Once -n 12 --quiet --json " + flags;
-  FILE* pipe = popen(command.c_str(), "r");
+// What a command prints and, where `errors` is a file, what it says.
+std::string printed(const std::string& command, const std::string& errors = "/dev/null") {
+  FILE* pipe = popen((command + " 2>" + errors).c_str(), "r");
   std::string text;
   std::array<char, 4096> part;
   while (const size_t count = std::fread(part.data(), 1, part.size(), pipe))
     text.append(part.data(), count);
   EXPECT_EQ(pclose(pipe), 0) << command;
-  return Json::parse(text);
+  return text;
+}
+
+Json run(const std::string& flags) {
+  const std::string command = std::string(FORESAIL_BIN_DIR) + "/foresail run " +
+                              model_path("tales") + " -p Once -n 12 --quiet --json " + flags;
+  return Json::parse(printed(command));
 }
 
 TEST(RunCommand, DrawsAsTheModelAsksWhereNoFlagSaysOtherwise) {
@@ -27,6 +36,62 @@ TEST(RunCommand, DrawsAsTheModelAsksWhereNoFlagSaysOtherwise) {
   EXPECT_EQ(run("")["token_ids"], asked);
   EXPECT_EQ(run("--top-p 0.95")["token_ids"], asked);
   EXPECT_NE(run("--temperature 0")["token_ids"], asked);
+}
+
+TEST(RunCommand, AnEmptyPromptStartsFromTheBeginToken) {
+  const std::string command = std::string(FORESAIL_BIN_DIR) + "/foresail run " +
+                              model_path("tales") + " -p '' -n 5 --quiet --json";
+  const Json empty = Json::parse(printed(command));
+  EXPECT_EQ(empty["prompt_ids"], Json({0}));
+  EXPECT_EQ(empty["output_tokens"], 5);
+}
+
+class ChatCommand : public testing::Test {
+ protected:
+  ~ChatCommand() override { std::filesystem::remove(errors_); }
+
+  // The answers, a line each; said_ has what was written beside them.
+  std::vector<std::string> chat(const std::string& lines, const std::string& flags) {
+    const std::string text =
+        printed("printf '" + lines + "' | " + FORESAIL_BIN_DIR + "/foresail chat " +
+                    model_path("tales") + " --quiet --temperature 0 --ignore-eos " + flags,
+                errors_);
+    said_ = read_text_file(errors_, 1 << 20);
+    std::vector<std::string> answers;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) answers.push_back(line);
+    return answers;
+  }
+
+  std::string errors_ = testing::TempDir() + "foresail_chat_" + std::to_string(getpid());
+  std::string said_;
+};
+
+TEST_F(ChatCommand, EmptyLinesAreSkippedAndResetStartsAnew) {
+  const auto answers = chat("The sea\\n\\n  \\nAnd then?\\n/reset\\nThe sea\\n", "-n 6");
+  ASSERT_EQ(answers.size(), 3u);
+  EXPECT_EQ(answers[2], answers[0]);
+  EXPECT_NE(answers[1], answers[0]);
+  EXPECT_EQ(said_, "(a new conversation)\n");
+}
+
+TEST_F(ChatCommand, AFullContextDropsTheOldestTurns) {
+  const std::string first(60, 'a'), second = "Tell me of the sea and of the ships on it";
+  const auto alone = chat(second + "\\n", "-n 20 --context-length 96");
+  ASSERT_EQ(alone.size(), 1u);
+  EXPECT_EQ(said_, "");
+  const auto both = chat(first + "\\n" + second + "\\n", "-n 20 --context-length 96");
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[1], alone[0]);
+  EXPECT_EQ(said_,
+            "(the context of 96 tokens is full: the oldest turn is left out from here on; "
+            "/reset starts anew)\n");
+  // What never fits is said, and the next message is answered.
+  const auto after =
+      chat(std::string(300, 'a') + "\\n" + second + "\\n", "-n 20 --context-length 96");
+  ASSERT_EQ(after.size(), 1u);
+  EXPECT_EQ(after[0], alone[0]);
+  EXPECT_NE(said_.find("the context has 96: not answered"), std::string::npos) << said_;
 }
 
 }  // namespace

@@ -48,7 +48,10 @@ TEST_F(Completions, Row15AnEmptyPromptStartsFromTheBeginToken) {
   const OrderedJson json = complete({{"prompt", ""}}).json();
   EXPECT_EQ(json["usage"]["prompt_tokens"], 1) << json;
   expect_refused(complete({{"prompt", OrderedJson::array()}}), "prompt", "empty");
-  expect_refused(complete({{"prompt", {OrderedJson::array()}}}), "prompt", "empty");
+  expect_refused(complete({{"prompt", {OrderedJson::array()}}}), "prompt", "is an empty list");
+  // No text is a text, and begins as every text does.
+  EXPECT_EQ(text({{"prompt", ""}}), text({{"prompt", {0}}}));
+  EXPECT_EQ(post("/tokenize", {{"prompt", ""}}).json()["tokens"], OrderedJson({0}));
 }
 
 TEST_F(Completions, Row16NDistinctChoices) {

@@ -65,7 +65,7 @@ TEST_F(Discovery, Row6ServerInfoHasTheAcceptLengthAfterASpeculativeRequest) {
   for (const char* path : {"/server_info", "/get_server_info"}) {
     const OrderedJson info = get(path).json();
     EXPECT_GE(info["internal_states"][0]["avg_spec_accept_length"], 1.0) << info;
-    EXPECT_EQ(info["speculative_algorithm"], "NEXTN");
+    EXPECT_EQ(info["speculative_algorithm"], "MTP");
     EXPECT_TRUE(info.contains("model_path"));  // an admin from this machine
   }
 }

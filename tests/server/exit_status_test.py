@@ -1,4 +1,4 @@
-"""How `foresail serve` ends, and with which status: 0 drained, 2 flags, 3 model, 4 device, 5 watchdog.
+"""How `foresail serve` begins and ends, and with which status: 0 drained, 2 flags, 3 model, 4 device, 5 watchdog.
 
 exit_status_test.py FORESAIL MODEL
 """
@@ -6,6 +6,7 @@ exit_status_test.py FORESAIL MODEL
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,11 +20,12 @@ FORESAIL, MODEL = sys.argv[1:3]
 
 
 class Serve:
-    def __init__(self, *flags, env=None):
+    def __init__(self, *flags, env=None, model=MODEL):
         self.process = subprocess.Popen(
-            [FORESAIL, "serve", MODEL, "--port", "0", "--quiet", "--log-format", "off", *flags],
+            [FORESAIL, "serve", model, "--port", "0", "--quiet", "--log-format", "off", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
-        self.url = self.process.stdout.readline().split()[1]
+        self.ready = self.process.stdout.readline()
+        self.url = self.ready.split()[1]
         self.open = []
 
     def post(self, fields):
@@ -83,7 +85,16 @@ class ExitStatus(unittest.TestCase):
         result = subprocess.run([FORESAIL, "serve", MODEL, "--port", str(port), "--quiet"],
                                 capture_output=True, text=True, timeout=60)
         self.assertEqual(result.returncode, 2)
-        self.assertIn(f"--port {port + 1}", result.stderr)
+        free = int(re.search(r"--port (\d+) is free", result.stderr)[1])
+        self.assertLess(port, free)
+        socket.create_server(("127.0.0.1", free)).close()  # indeed
+        with socket.create_server(("127.0.0.1", 65535)):
+            result = subprocess.run([FORESAIL, "serve", MODEL, "--port", "65535", "--quiet"],
+                                    capture_output=True, text=True, timeout=60)
+            self.assertEqual(result.returncode, 2)
+            self.assertNotIn("--port", result.stderr)  # there is none after the last
+        self.assertIn("this machine has no such address", self.refused("--host", "203.0.113.7")[1])
+        self.assertIn("Host not found", self.refused("--host", "no.such.host.invalid")[1])
         server.process.send_signal(signal.SIGTERM)
         self.assertEqual(server.end(), (0, ""))
 
@@ -123,6 +134,25 @@ class ExitStatus(unittest.TestCase):
         self.assertIn("(--watchdog-timeout 1): 1 requests under way: long-one", errors)
         self.assertLess(time.monotonic() - start, 10)
         self.assertEqual(len(lost), 1)
+
+    def test_a_model_without_a_tokenizer_is_said_to_be_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in os.listdir(MODEL):
+                if not name.startswith("tokenizer"):
+                    os.symlink(os.path.join(os.path.abspath(MODEL), name),
+                               os.path.join(folder, name))
+            server = Serve(model=folder)
+            self.assertIn("; token ids only, the model folder has no tokenizer", server.ready)
+            answer = server.post({"prompt": "Once", "max_tokens": 2})
+            self.assertEqual(answer.status, 400)
+            self.assertIn(b"must be token ids: the model has no tokenizer", answer.read())
+            self.assertEqual(server.post({"prompt": [0, 5], "max_tokens": 2}).status, 200)
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.end(), (0, ""))
+        server = Serve()
+        self.assertNotIn("tokenizer", server.ready)
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(server.end(), (0, ""))
 
     def test_what_systemd_is_told(self):
         with tempfile.TemporaryDirectory() as folder, \

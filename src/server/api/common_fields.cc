@@ -146,7 +146,9 @@ void read_prompts(JsonObject& fields, std::string_view name, const ServedModel& 
     }
     // The engine continues a text; there is nothing to continue. (A begin token is something.)
     if (prompts.ids.back().empty())
-      return fields.refuse(name, "is empty, and this model has no begin token to start from");
+      return fields.refuse(name, item.is_array()
+                                     ? "is an empty list"
+                                     : "is empty, and this model has no begin token to start from");
   }
 }
 

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -35,6 +36,30 @@ constexpr int kWarmUpStrands = 4096;
 constexpr std::string_view kFull =
     "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: "
     "close\r\n\r\n";
+
+// The next port of the address that nobody listens on; 0: none among the next hundred.
+int next_free_port(tcp::endpoint endpoint) {
+  asio::io_context context;
+  for (int port = endpoint.port() + 1; port <= std::min(endpoint.port() + 100, 65535); ++port) {
+    tcp::acceptor probe(context, endpoint.protocol());
+    error_code error;
+    probe.set_option(tcp::acceptor::reuse_address(true), error);
+    probe.bind({endpoint.address(), static_cast<uint16_t>(port)}, error);
+    if (!error) probe.listen(1, error);
+    if (!error) return port;
+  }
+  return 0;
+}
+
+std::string listen_advice(error_code error, const tcp::endpoint& endpoint) {
+  if (error == asio::error::access_denied) return " (ports below 1024 are root's; try --port 8000)";
+  if (error == boost::system::errc::address_not_available)
+    return " (this machine has no such address; --host 0.0.0.0 listens on all it has)";
+  if (error != asio::error::address_in_use) return "";
+  const int free_port = next_free_port(endpoint);
+  return fmt::format(" (`ss -ltnp 'sport = :{}'` shows by whom{})", endpoint.port(),
+                     free_port == 0 ? "" : fmt::format("; --port {} is free", free_port));
+}
 
 }  // namespace
 
@@ -87,18 +112,17 @@ void HttpServer::Parts::listen(const asio::generic::stream_protocol::endpoint& e
 
 void HttpServer::Parts::listen_on_port() {
   const auto& [host, port, unused] = address;
+  std::optional<tcp::endpoint> wanted;
   try {
     tcp::resolver resolver(context);
     const auto found = resolver.resolve(host.empty() ? "0.0.0.0" : host, std::to_string(port),
                                         tcp::resolver::passive);
-    listen(found.begin()->endpoint());
+    wanted = found.begin()->endpoint();
+    listen(*wanted);
   } catch (const boost::system::system_error& error) {
-    const bool taken = error.code() == asio::error::address_in_use;
+    if (acceptor.is_open()) acceptor.close();
     throw_error(ErrorCode::kUsage, "cannot listen on {}:{}: {}{}", host, port,
-                error.code().message(),
-                taken ? fmt::format(" (`ss -ltnp 'sport = :{}'` shows by whom; try --port {})",
-                                    port, port + 1)
-                      : "");
+                error.code().message(), wanted ? listen_advice(error.code(), *wanted) : "");
   }
 }
 
