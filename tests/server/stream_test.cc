@@ -138,6 +138,25 @@ TEST(StreamServer, Row62And63PingsWhileQueuedAndErrorsAfterTheHead) {
   EXPECT_THAT(first.read().events().back(), testing::HasSubstr("request_aborted"));
 }
 
+TEST(StreamServer, Row62PingsWhileAPromptIsRead) {
+  ServeOptions options = tales_options();
+  options.engine.chunked_prefill_size = 16;  // a long prefill of a small model
+  options.ping_interval = std::chrono::milliseconds(3);
+  Server server(options);
+  server.load();
+  TestClient client(server.port());
+  const auto start = std::chrono::steady_clock::now();
+  client.send(request_text(
+      "POST", "/v1/completions",
+      R"({"stream":true,"max_tokens":1,"prompt":")" + std::string(900, 'x') + R"("})"));
+  const std::string before = client.read_until("data: ");
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+  int pings = 0;
+  for (size_t at = 0; (at = before.find(": ping\n\n", at)) != std::string::npos; ++at) ++pings;
+  EXPECT_GE(pings, 1);
+  EXPECT_LE(pings, waited.count() / 0.003);
+}
+
 TEST_F(EventStream, Row75SpeculationChangesNoToken) {
   for (const char* prompt : {"Once upon a time", "The old captain", "A small fox", "In winter"}) {
     Request request{.prompt = prompt, .max_tokens = 40};
