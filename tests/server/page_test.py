@@ -302,6 +302,9 @@ class Page(unittest.TestCase):
                     self.browser.script("return document.documentElement.scrollWidth"), 360, view)
                 ratio, where = self.browser.script(CONTRAST)
                 self.assertGreaterEqual(ratio, 4.5, f"{theme} {view}: {where}")
+        self.assertRegex(self.browser.text("#rate"), r"^0\.0 tok/s now, most 0\.0, ")  # so far
+        self.browser.size(360, 1110)  # down to the pages of the cache
+        self.browser.wait("document.querySelectorAll('#pages .c').length")
         self.browser.picture("page-server.webp")
 
     def test_no_model_no_server_and_a_key(self):
