@@ -132,17 +132,23 @@ TEST(GpuLaunchAhead, StepsWithoutDraftsAreOneWait) {
     const std::vector<Output> expected = serve(waiting, requests);
     options.launch_ahead = true;
     EngineLoop ahead(model, nullptr, options);
-    const EngineStats before = ahead.stats();
-    const std::vector<Output> outputs = serve(ahead, requests);
+    std::vector<Output> outputs(requests.size());
+    for (size_t i = 0; i < requests.size(); ++i)
+      ahead.submit(*ahead.prepare(requests[i]), collect_into(outputs[i]));
+    const auto has_begun = [](const Output& output) { return !output.ids.empty(); };
+    while (!std::all_of(outputs.begin(), outputs.end(), has_begun) && ahead.step()) {
+    }
+    const EngineStats before = ahead.stats();  // prefill lets the host make the first proposal
+    while (ahead.step()) {
+    }
     const EngineStats after = ahead.stats();
     for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(outputs[i].ids, expected[i].ids);
     EXPECT_EQ(after.drafted, 0);
     EXPECT_EQ(after.waited_for_drafts, 0);
     EXPECT_GE(after.launched_ahead, 190);
-    EXPECT_LE(after.device_waits - before.device_waits, after.steps + 12);
+    EXPECT_LE(after.device_waits - before.device_waits, after.steps - before.steps + 4);
     // Four bytes of a token, and as many in place of a draft.
-    EXPECT_LE(after.device_download_bytes - before.device_download_bytes,
-              8 * after.output_tokens + 4096);
+    EXPECT_LE(after.device_download_bytes - before.device_download_bytes, 8 * after.output_tokens);
   }
 }
 
