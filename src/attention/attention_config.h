@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "checkpoint/model_config.h"
+#include "kernels/attention_rates.h"
 #include "model/forward_batch.h"
 
 namespace foresail {
@@ -36,6 +37,7 @@ struct AttentionConfig {
   AttentionBackend fallback_backend = AttentionBackend::kPaged;
   int page_size = 64;                         // tokens
   std::optional<AttentionPath> prefill_path;  // unset: the cheaper one
+  AttentionRates rates;                       // of the device, by which it is the cheaper one
   bool disable_chunked_prefix_cache = false;
   bool segmented_prefill = false;  // prefill runs inside a segmented graph
   // Keys of a cached prefix that are up-projected at a time: bounds the workspace, and at this size

@@ -52,7 +52,7 @@ AttentionPlan plan_attention(const PassShape& pass, const AttentionConfig& confi
     if (plan.fallback)
       plan.backend = config.fallback_backend;
     else
-      plan.path = config.prefill_path.value_or(cheaper_path(model, pass.requests));
+      plan.path = config.prefill_path.value_or(cheaper_path(model, pass.requests, config));
   }
   if (plan.path == AttentionPath::kExpanded)
     plan.prefix_chunks = list_chunks(pass.requests, config.prefix_chunk_keys);

@@ -4,22 +4,13 @@
 #include <chrono>
 #include <cmath>
 
+#include "attention/attention_path.h"
 #include "base/random.h"
 
 namespace foresail {
 namespace {
 
 constexpr int64_t kChunkRows = 2048;  // as in generation
-
-// Parameters of the matrices around attention in one layer, as the absorbed form reads them.
-double attention_parameters(const ModelConfig& c) {
-  const double query = c.q_lora_rank == 0
-                           ? static_cast<double>(c.hidden_dim * c.query_dim())
-                           : static_cast<double>(c.q_lora_rank * (c.hidden_dim + c.query_dim()));
-  return query + static_cast<double>(c.hidden_dim * c.latent_row_dim() +
-                                     c.head_count * c.kv_lora_rank * (c.nope_dim + c.value_dim) +
-                                     c.head_count * c.value_dim * c.hidden_dim);
-}
 
 double expert_parameters(const ModelConfig& c) {
   return 3.0 * static_cast<double>(c.hidden_dim * c.moe.inner_dim);
@@ -43,7 +34,7 @@ double expert_weight_bytes(const ModelConfig& c, int64_t rows, int64_t bytes_per
 double pass_weight_bytes(const ModelConfig& c, int64_t rows, int64_t bytes_per_element) {
   double parameters = static_cast<double>(c.vocab_size * c.hidden_dim);
   for (const bool is_moe : c.layer_is_moe) {
-    parameters += attention_parameters(c);
+    parameters += attention_multiply_adds(c);
     if (!is_moe) {
       parameters += 3.0 * static_cast<double>(c.hidden_dim * c.intermediate_dim);
       continue;
@@ -57,19 +48,12 @@ double pass_weight_bytes(const ModelConfig& c, int64_t rows, int64_t bytes_per_e
 
 double pass_operations(const ModelConfig& c, int64_t rows, int64_t depth, int64_t logit_rows,
                        AttentionPath path) {
-  double per_row = 0.0;
-  for (const bool is_moe : c.layer_is_moe) {
-    per_row += attention_parameters(c);
-    per_row +=
-        is_moe ? static_cast<double>(c.moe.top_k + c.moe.shared_expert_count) * expert_parameters(c)
-               : 3.0 * static_cast<double>(c.hidden_dim * c.intermediate_dim);
-  }
   const double pairs = static_cast<double>(rows) * static_cast<double>(depth) +
                        0.5 * static_cast<double>(rows) * static_cast<double>(rows + 1);
   const double per_pair = path == AttentionPath::kAbsorbed
                               ? static_cast<double>(2 * c.kv_lora_rank + c.rope_dim)
                               : static_cast<double>(c.nope_dim + c.rope_dim + c.value_dim);
-  return 2.0 * (per_row * static_cast<double>(rows) +
+  return 2.0 * (row_multiply_adds(c) * static_cast<double>(rows) +
                 pairs * per_pair * static_cast<double>(c.head_count * c.layer_count) +
                 static_cast<double>(logit_rows) * static_cast<double>(c.vocab_size * c.hidden_dim));
 }

@@ -118,7 +118,7 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress,
   options_.device = resolve_device(options_.device);
   const ModelConfig config = read_model_config(options_.model_path);
   const DType dtype = parse_dtype("--dtype", options_.dtype);
-  const AttentionConfig attention = attention_config(options_);
+  AttentionConfig attention = attention_config(options_);
   const CacheFormat cache_format = parse_cache_format(options_, dtype);
   const bool wants_mtp = options_.speculative.algorithm == SpeculativeAlgorithm::kMtp;
   if (options_.context_length > config.max_positions)
@@ -153,6 +153,8 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress,
   store_ = std::make_unique<LatentStore>(
       config.layer_count, page_count_, options_.page_size, static_cast<int>(config.kv_lora_rank),
       static_cast<int>(config.rope_dim), cache_format, kernels_->memory());
+  attention.rates =
+      kernels_->attention_rates(store_->layers()[0], static_cast<int>(config.head_count));
   planner_ = std::make_unique<PassPlanner>(attention, model_->config());
   load_drafter(loader, cache_format);
   source->finish();

@@ -14,7 +14,7 @@ constexpr int64_t kLeastBucket = 512;
 constexpr int kRuns = 3;
 
 int32_t passes_of(int32_t draft_len, bool drafts) {
-  return drafts ? 1 + draft_len : 1;  // verify, and extend with the draft steps
+  return drafts ? 1 + std::max(1, draft_len) : 1;  // verify, and extend with the draft steps
 }
 
 // Such that no row of the runs leaves the bucket, nor what a request may have.
@@ -31,8 +31,7 @@ std::vector<StepShape> common_step_shapes(int32_t max_batch, int32_t max_depth, 
   batches.push_back(std::min(max_batch, 32));
   std::vector<int64_t> buckets = {kLeastBucket};
   while (buckets.back() < context_length) buckets.push_back(2 * buckets.back());
-  // No draft at all is the host's affair where there is a drafter.
-  const int32_t least_depth = max_depth == 0 ? 0 : all_depths ? 1 : max_depth;
+  const int32_t least_depth = all_depths ? 0 : max_depth;
 
   std::vector<StepShape> shapes = {
       {batches.back(), max_depth, length_in(buckets.back(), context_length, max_depth)}};

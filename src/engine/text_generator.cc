@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 
 #include "base/error.h"
 #include "engine/commit.h"
@@ -14,6 +15,12 @@ namespace {
 // Rows of one prefill pass: bounds the activations, and is large enough that every weight is read
 // once per pass at full arithmetic speed.
 constexpr int32_t kPrefillChunkRows = 2048;
+
+// An iteration that is under way.
+struct Launched {
+  Flight flight;
+  std::chrono::steady_clock::time_point start;
+};
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -113,28 +120,59 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
   stats.accepted_at.assign(depth, 0);
   stats.drafted_at.assign(depth, 0);
   RequestState* const running[] = {&request};
+  Iteration& iteration = model_.iteration();
   bool going = still_going(request.tokens.back(), false, request.logprobs, 0);
   request.draft_steps = choose_depth();
-  if (going) model_.iteration().draft(running);
-  while (going) {
-    request.draft_steps = choose_depth();
-    const std::vector<int32_t> drafts = request.drafts;
-    const auto iteration_start = std::chrono::steady_clock::now();
-    const IterationResult result = model_.iteration().decode(running)[0];
+  if (going) iteration.draft(running);
+
+  std::deque<Launched> under_way;  // at most two
+  auto last_finished = std::chrono::steady_clock::now();
+  // Takes the outcome of the oldest. What ran past the end of the text is of no consequence.
+  const auto finish_oldest = [&] {
+    const Launched done = std::move(under_way.front());
+    under_way.pop_front();
+    const IterationResult result = iteration.finish(done.flight)[0];
+    const auto started = std::max(done.start, last_finished);
+    last_finished = std::chrono::steady_clock::now();
+    if (!going) return;
+    if (request.failed) {
+      going = false;
+      while (!under_way.empty()) {
+        iteration.finish(under_way.front().flight);
+        under_way.pop_front();
+      }
+    }
     check_failure();
     if (adaptive_depth_) {
       adaptive_depth_->observe(result.drafted, result.accepted);
-      if (result.drafted == request.draft_steps)
-        adaptive_depth_->observe_seconds(1, result.drafted, seconds_since(iteration_start));
+      if (result.drafted == done.flight.steps)
+        adaptive_depth_->observe_seconds(1, result.drafted, seconds_since(started));
     }
     count_verify_pass(stats, result.drafted, result.accepted);
-    const auto rejected = std::span(drafts).subspan(result.accepted);
+    const auto rejected = std::span(result.drafts).subspan(result.accepted);
     for (size_t i = 0; going && i < result.new_tokens.size(); ++i) {
       const bool from_draft = static_cast<int>(i) < result.accepted;
       going = still_going(result.new_tokens[i], from_draft, result.logprobs, i,
                           from_draft ? std::span<const int32_t>() : rejected);
     }
+  };
+  const bool launches_ahead = model_.kernels().prefers_choosing();
+  while (going) {
+    const DecodeRequest wanted = {&request, depth, choose_depth()};
+    const Flight* before = under_way.empty() ? nullptr : &under_way.back().flight;
+    if (launches_ahead && iteration.choose_order({&wanted, 1}, before) == StartOrder::kAhead) {
+      const auto now = std::chrono::steady_clock::now();
+      under_way.push_back({iteration.start_ahead({&wanted, 1}, before), now});
+      if (under_way.size() > 1) finish_oldest();
+      continue;
+    }
+    while (!under_way.empty()) finish_oldest();
+    if (!going) break;
+    const auto now = std::chrono::steady_clock::now();
+    under_way.push_back({iteration.start({&wanted, 1}), now});
+    finish_oldest();
   }
+  while (!under_way.empty()) finish_oldest();
   stats.decode_s = seconds_since(decode_start);
   return stats;
 }

@@ -18,6 +18,7 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/attention_rates.h"
 #include "kernels/device_counts.h"
 #include "kernels/operands.h"
 #include "kernels/pass_inputs.h"
@@ -54,6 +55,11 @@ class KernelSet {
   virtual void end_chain() {}
   // Whether a pass should end with choose_tokens: where fetching logits would make the host wait.
   virtual bool prefers_choosing() const { return false; }
+  // How the two forms of attention over such a cache compare.
+  virtual AttentionRates attention_rates(const LatentCache& cache, int head_count) const {
+    (void)cache, (void)head_count;
+    return {};
+  }
   virtual DeviceCounts counts() { return {}; }
   // Begins anew to time the stretches of DeviceCounts, or stops. It costs a little by itself.
   virtual void time_work(bool on) { (void)on; }

@@ -21,7 +21,7 @@ struct DraftBatch {
   std::span<const int32_t> positions;  // [T] p
   std::span<const int32_t> slots;      // [T]
   std::span<const SequenceRows> sequences;
-  std::span<const int32_t> selected_rows;  // rows whose output is wanted, ascending
+  std::span<const int32_t> selected_rows;  // rows whose output is wanted, ascending; or none
   // Not empty: the pass chooses a token from each selected row, as target ids, and keeps its state.
   std::span<const TokenDraw> draws;  // [selected]
   int32_t* tokens = nullptr;         // [selected], in the memory of the kernels

@@ -144,12 +144,14 @@ DraftHead::Output Eagle3Head::forward(const DraftBatch& batch,
     grouped_attention_->forward(pass, both, caches, y);
   mlp_->forward(pass, y, {post_attention_norm_.as<float>(), eps, pass.act(hidden_dim)}, 1.0f, y);
 
-  kernels.gather_rows(y, batch.selected_rows, picked);
-  kernels.rms_norm(picked, head_norm_.as<float>(), eps, normed_states);
-  kernels.linear(normed_states, head_ ? *head_ : target_.head(), nullptr, logit_scale_, false,
-                 logits);
-  batch.choose(kernels, logits, target_token_.empty() ? nullptr : placed_map_.as<int32_t>(),
-               output.states);
+  if (selected > 0) {
+    kernels.gather_rows(y, batch.selected_rows, picked);
+    kernels.rms_norm(picked, head_norm_.as<float>(), eps, normed_states);
+    kernels.linear(normed_states, head_ ? *head_ : target_.head(), nullptr, logit_scale_, false,
+                   logits);
+    batch.choose(kernels, logits, target_token_.empty() ? nullptr : placed_map_.as<int32_t>(),
+                 output.states);
+  }
   kernels.end_pass();
   return output;
 }

@@ -64,10 +64,12 @@ DraftHead::Output EagleHead::forward(const DraftBatch& batch, std::span<const La
                 {post_attention_norm_.as<float>(), static_cast<float>(config_.mla.rms_norm_eps), x},
                 1.0f, y);
 
-  kernels.gather_rows(y, batch.selected_rows, states);
-  kernels.linear(states, target_.head(), nullptr, static_cast<float>(target_.config().logit_scale),
-                 false, logits);
-  batch.choose(kernels, logits, nullptr, states);
+  if (selected > 0) {
+    kernels.gather_rows(y, batch.selected_rows, states);
+    kernels.linear(states, target_.head(), nullptr,
+                   static_cast<float>(target_.config().logit_scale), false, logits);
+    batch.choose(kernels, logits, nullptr, states);
+  }
   kernels.end_pass();
   return {states, logits};
 }

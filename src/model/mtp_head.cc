@@ -62,10 +62,12 @@ DraftHead::Output MtpHead::forward(const DraftBatch& batch, std::span<const Late
   kernels.linear(both, *eh_proj_, nullptr, 1.0f, false, h);
   layer_->forward(pass, caches[0], h);
 
-  kernels.gather_rows(h, batch.selected_rows, picked);
-  kernels.rms_norm(picked, head_norm_.as<float>(), eps, states);
-  kernels.linear(states, own_head_ ? *own_head_ : target_.head(), nullptr, 1.0f, false, logits);
-  batch.choose(kernels, logits, nullptr, states);
+  if (selected > 0) {
+    kernels.gather_rows(h, batch.selected_rows, picked);
+    kernels.rms_norm(picked, head_norm_.as<float>(), eps, states);
+    kernels.linear(states, own_head_ ? *own_head_ : target_.head(), nullptr, 1.0f, false, logits);
+    batch.choose(kernels, logits, nullptr, states);
+  }
   kernels.end_pass();
   return {states, logits};
 }

@@ -45,13 +45,15 @@ struct QueuedVerify {
     DraftRequest request;        // as the host knows it
     int32_t first_position = 0;  // of its first row, had all that was under way before stood
     int32_t row_count = 0;
+    bool is_exact = true;  // first_position holds, whatever was accepted before
   };
   std::span<const Rows> requests;
   MatrixView states;                     // f32 [T, target states]
   const int32_t* next_tokens = nullptr;  // [T] what follows each row that stands
   const int32_t* lag = nullptr;          // [requests] rows that do not stand
   const int32_t* row_lag = nullptr;  // [requests] by how much the rows lag already; null: nothing
-  int32_t* drafts = nullptr;         // receives [steps][requests]: row i of a request's drafts
+  // Receives [steps][requests]: row i of a request's drafts. One row also where nobody wants any.
+  int32_t* drafts = nullptr;
 };
 
 class Drafter {
@@ -73,12 +75,16 @@ class Drafter {
     return false;
   }
   // Whether queue() can follow a verify pass of these requests, in place of extend and draft. It
-  // never waits; draws know nothing but temperature.
+  // never waits; draws know nothing but temperature. Where not, it may be that it can once all
+  // passes that were queued before are known to learn().
   virtual bool can_queue(std::span<const QueuedVerify::Rows> requests) const {
     (void)requests;
     return false;
   }
   virtual void queue(const QueuedVerify& verify) { (void)verify; }
+  // What stands of a queued verify pass after which nobody wanted drafts, pass after pass, as soon
+  // as the host knows it. Nothing waits for it; state_row says nothing.
+  virtual void learn(std::span<const ExtendRows> rows) { (void)rows; }
   // Whether its entry p in the pages encodes the token at p + 1, so that a cached block depends on
   // the token after it.
   virtual bool has_pair_entries() const { return !target_layers().empty(); }

@@ -51,7 +51,7 @@ enum class StartOrder {
   kAhead,
   kPrefill,        // the step has a prefill, or one of its requests just came
   kHostDraws,      // the host has to draw (HostChoice says why)
-  kHostDrafts,     // the drafter needs the tokens on the host, or is to propose nothing
+  kHostDrafts,     // the drafter needs the tokens on the host
   kUnequalRows,    // requests verify different numbers of drafts
   kScaledQueries,  // the model scales queries by positions that the host does not know
   kCount

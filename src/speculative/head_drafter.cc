@@ -84,26 +84,28 @@ void HeadDrafter::run(HeadRows& rows, bool recycled, bool keys_are_slots) {
   }
 }
 
-// Adds the rows to those of the slot that wait. False: they must be run now. Whole pages have to be
-// complete, because others may come to share them.
+// Adds the rows to those of the slot that wait on the host. False: they must be run now. Whole
+// pages have to be complete, because others may come to share them.
 bool HeadDrafter::keep_waiting(const ExtendRows& item, const MatrixView& states) {
   WaitingRows& waiting = waiting_[item.request.slot];
   // What does not continue is of an earlier request in the slot, or of one that was retracted.
-  if (waiting.end() != item.first_position)
-    waiting = {.first_position = item.first_position, .tokens = {}, .states = {}};
+  if (waiting.end() != item.first_position) waiting = {.first_position = item.first_position};
   const auto row_count = static_cast<int32_t>(item.next_tokens.size());
   waiting.tokens.insert(waiting.tokens.end(), item.next_tokens.begin(), item.next_tokens.end());
   for (int32_t j = 0; j < row_count; ++j) {
     const auto* state = static_cast<const float*>(row_range(states, item.state_row + j, 1).data);
     waiting.states.insert(waiting.states.end(), state, state + states.cols);
   }
-  const int page_size = planner_.config().page_size;
-  const bool completes_page = waiting.end() / page_size > waiting.first_position / page_size;
-  return item.may_wait && !completes_page;
+  return item.may_wait && !keeps_placed() && !completes_page(waiting);
 }
 
 // Rows of a verify pass that were not accepted lie between the requests' rows: they are left out.
 void HeadDrafter::extend(std::span<const ExtendRows> items, const MatrixView& states) {
+  if (keeps_placed()) {
+    std::vector<Caught> behind;
+    for (const ExtendRows& item : items) behind.push_back({item.request, item.first_position});
+    catch_up(behind);
+  }
   HeadRows rows;
   std::vector<PassRows> requests;
   for (const ExtendRows& item : items) {
@@ -116,7 +118,7 @@ void HeadDrafter::extend(std::span<const ExtendRows> items, const MatrixView& st
                planner_.config().page_size);
     rows.add_state(taken.states.data(), row_count * states.cols);
     requests.push_back({item.request.page_table, {row_count, taken.end()}});
-    taken = {.first_position = taken.end(), .tokens = {}, .states = {}};
+    taken = {.first_position = taken.end()};
   }
   if (requests.empty()) return;
   const PreparedPass pass = planner_.prepare(PassKind::kDraftExtend, requests);

@@ -28,6 +28,7 @@ class HeadDrafter : public Drafter {
   bool extend_placed(std::span<const ExtendRows> rows, const MatrixView& states) override;
   bool can_queue(std::span<const QueuedVerify::Rows> requests) const override;
   void queue(const QueuedVerify& verify) override;
+  void learn(std::span<const ExtendRows> rows) override;
   void draft(std::span<const DraftRequest> requests,
              std::span<std::vector<int32_t>> drafts) override;
 
@@ -65,11 +66,34 @@ class HeadDrafter : public Drafter {
   struct WaitingRows {
     int32_t first_position = 0;
     std::vector<int32_t> tokens;
-    std::vector<float> states;
+    std::vector<float> states;  // of the tokens; where keeps_placed(), in kept_rows_
+    int32_t unlearnt = 0;       // rows behind them, of passes whose tokens the host does not know
     int32_t end() const { return first_position + static_cast<int32_t>(tokens.size()); }
+    int32_t kept_end() const { return end() + unlearnt; }
   };
-  bool has_waiting(const DraftRequest& request, int32_t first_position) const;
+  // One row of a request that waits beside the kernels.
+  struct KeptRow {
+    int32_t slot = 0, position = 0;
+  };
+  // Whether rows wait in the memory of the kernels.
+  bool keeps_placed() const {
+    return kernels_ != nullptr && kernels_->prefers_choosing() && head_->state_dim() > 0;
+  }
+  bool completes_page(const WaitingRows& waiting) const {
+    const int page_size = planner_.config().page_size;
+    return waiting.end() / page_size > waiting.first_position / page_size;
+  }
   bool keep_waiting(const ExtendRows& item, const MatrixView& states);
+  // Whether a queued pass would leave its rows waiting.
+  static bool may_keep(std::span<const QueuedVerify::Rows> requests);
+  void keep_rows(std::span<const KeptRow> rows, const MatrixView& states);
+  // Runs what waits beside the kernels for these requests, all learnt. Only what ends where their
+  // rows begin: anything else is of an earlier request in the slot.
+  struct Caught {
+    DraftRequest request;
+    int32_t first_position = 0;
+  };
+  void catch_up(std::span<const Caught> requests);
   void run(HeadRows& rows, bool recycled, bool keys_are_slots);
   void queue_pass(HeadRows& rows, const QueuedPass& pass);
 
@@ -82,8 +106,11 @@ class HeadDrafter : public Drafter {
   std::vector<LatentCache> caches_, slot_caches_;
   std::vector<Proposal> proposals_;   // [slot]
   std::vector<WaitingRows> waiting_;  // [slot]
-  Buffer states_, logits_;         // copies of the head's outputs where the host cannot read them
-  Buffer kept_states_;             // of queued passes, [requests, state_dim] beside the kernels
+  Buffer states_, logits_;        // copies of the head's outputs where the host cannot read them
+  Buffer kept_states_;            // of queued passes, [requests, state_dim] beside the kernels
+  Buffer kept_rows_, caught_up_;  // target states beside the kernels, [slot][kMostKept] and dense
+  int64_t kept_width_ = 0;        // of the rows there
+  uint64_t work_id_ = new_work_id();
   std::vector<uint64_t> allowed_;  // of the proposal being made
   Observer observer_;
 };

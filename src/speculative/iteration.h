@@ -176,7 +176,9 @@ class Iteration {
   int32_t draw_from(RequestState& request, const MatrixView& logits, int64_t row,
                     std::optional<int32_t> pretended);
   void accept(const Flight::Item& item, const Verdict& verdict, IterationResult& result);
-  void extend(const Flight& flight, std::span<const IterationResult> results);
+  // The rows of an iteration that stand, for the drafter.
+  static std::vector<ExtendRows> standing_rows(const Flight& flight,
+                                               std::span<const IterationResult> results);
 
   MlaModel& model_;
   const LatentStore& store_;

@@ -80,7 +80,8 @@ StartOrder Iteration::choose_order(std::span<const DecodeRequest> requests,
     rows.push_back(
         {{request.slot, request.page_table, request.tokens, &request.sampling, wanted.draft_steps},
          static_cast<int32_t>(next.most_len) - 1,
-         next.draft_len + 1});
+         next.draft_len + 1,
+         next.most_len == next.least_len});
     if (rows.back().row_count != rows.front().row_count) return StartOrder::kUnequalRows;
   }
   if (drafter_ != nullptr && !drafter_->can_queue(rows)) return StartOrder::kHostDrafts;
@@ -149,7 +150,8 @@ Flight Iteration::start(std::span<const DecodeRequest> requests, const Flight* b
     verified.push_back(
         {{request.slot, request.page_table, request.tokens, &request.sampling, wanted.draft_steps},
          static_cast<int32_t>(next.most_len) - 1,
-         row_count});
+         row_count,
+         next.most_len == next.least_len});
   }
   std::vector<int32_t> logit_rows(rows.token_ids.size());
   for (size_t i = 0; i < logit_rows.size(); ++i) logit_rows[i] = static_cast<int32_t>(i);
@@ -159,7 +161,8 @@ Flight Iteration::start(std::span<const DecodeRequest> requests, const Flight* b
   flight.queued = flight.chosen && drafter_ != nullptr && drafter_->can_queue(verified);
   const auto request_count = static_cast<int64_t>(requests.size());
   const auto row_count = static_cast<int64_t>(logit_rows.size());
-  const int64_t steps = flight.queued ? flight.steps : 0;
+  // Of drafts; one also where nobody wants any.
+  const int64_t steps = flight.queued ? std::max(flight.steps, 1) : 0;
   ChoiceBatch choice;
   ChoicePlaces places = {};
   PassCarry carry;
@@ -233,8 +236,10 @@ std::vector<IterationResult> Iteration::finish(const Flight& flight) {
       for (int32_t step = 0; step < item.draft_steps; ++step)
         item.request->drafts.push_back(verdict.tokens[flight.drafts_at + step * item_count + i]);
     }
+    if (flight.steps == 0) drafter_->learn(standing_rows(flight, results));
   } else if (drafter_ != nullptr) {
-    extend(flight, results);
+    const std::vector<ExtendRows> rows = standing_rows(flight, results);
+    if (!drafter_->extend_placed(rows, captured_)) drafter_->extend(rows, target_states());
     std::vector<RequestState*> requests;
     for (const Flight::Item& item : flight.items) requests.push_back(item.request);
     draft(requests);
@@ -249,22 +254,22 @@ std::vector<IterationResult> Iteration::decode(std::span<RequestState* const> re
   return finish(start(wanted));
 }
 
-// Of the rows that stand.
-void Iteration::extend(const Flight& flight, std::span<const IterationResult> results) {
-  std::vector<ExtendRows> extend;
+std::vector<ExtendRows> Iteration::standing_rows(const Flight& flight,
+                                                 std::span<const IterationResult> results) {
+  std::vector<ExtendRows> rows;
   for (size_t i = 0; i < results.size(); ++i) {
     const RequestState& request = *flight.items[i].request;
     const auto accept_len = static_cast<int64_t>(results[i].new_tokens.size());
     const std::span<const int32_t> tokens = request.tokens;
     const int32_t first_position = static_cast<int32_t>(tokens.size() - accept_len) - 1;
-    extend.push_back(
+    rows.push_back(
         {{request.slot, request.page_table, tokens, &request.sampling, 0, &request.guide},
          first_position,
          tokens.subspan(first_position + 1, accept_len),
          flight.items[i].row_begin,
          request.draft_steps == 0});
   }
-  if (!drafter_->extend_placed(extend, captured_)) drafter_->extend(extend, target_states());
+  return rows;
 }
 
 }  // namespace foresail

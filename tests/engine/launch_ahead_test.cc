@@ -104,6 +104,36 @@ TEST(LaunchAheadDepth, AdaptiveDepthChangesNoToken) {
   expect_idle(ahead);
 }
 
+// One request alone, without an engine: launched ahead too, to the last position of the context.
+TEST(LaunchAheadAlone, OutputIsThatOfTheHost) {
+  for (int index = 0; index < kDraftingCount; ++index) {
+    SCOPED_TRACE(kDraftings[index].name);
+    EngineOptions options = tiny_options(kDraftings[index], 16);
+    options.speculative.steps = 3;
+    LoadedModel host_model(options);
+    Device device(options);
+    TextGenerator host(host_model, nullptr), ahead(device.model, nullptr);
+    std::vector<Request> requests = drawable_requests(44 + index, 6);
+    requests[2].top_logprobs = 1;  // the host draws
+    requests[3].speculative_steps = 0;
+    requests[4].stop_token_ids = {40, 41, 42, 43, 44, 45, 46, 47, 48, 49};
+    requests[5].max_tokens = 256 - static_cast<int64_t>(requests[5].input_ids.size());
+    requests[5].ignore_eos = true;
+    for (const Request& request : requests) {
+      std::vector<int32_t> expected, ids;
+      const GenerationStats stats_of_host = host.generate(
+          request.input_ids, request, [&](const Event& e) { expected.push_back(e.token); });
+      const GenerationStats stats = ahead.generate(request.input_ids, request,
+                                                   [&](const Event& e) { ids.push_back(e.token); });
+      EXPECT_EQ(ids, expected);
+      EXPECT_EQ(stats.finish, stats_of_host.finish);
+      EXPECT_EQ(stats.drafted_at, stats_of_host.drafted_at);
+      EXPECT_EQ(stats.accepted_at, stats_of_host.accepted_at);
+    }
+    EXPECT_GT(device.kernels->carried_rows(), 100);
+  }
+}
+
 // Acceptance that is pretended depends on where in the text it happens: the host has to know that
 // although it does not know the tokens.
 TEST(LaunchAheadSimulated, OutputIsThatOfWaiting) {

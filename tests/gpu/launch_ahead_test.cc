@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "engine/engine_bench.h"
 #include "engine/engine_harness.h"
+#include "engine/pausing_batch.h"
 #include "unit/checkpoint/temp_folder.h"
 
 namespace foresail {
@@ -110,6 +111,65 @@ TEST(GpuLaunchAhead, AStepIsOneGraphAndAtMostOneWait) {
     EXPECT_GE(run.device.stretches, run.steps - 1);
     EXPECT_GT(run.device.busy_ns, 0);
     EXPECT_LT(run.device.busy_ns + run.device.idle_ns, 1.1e9 * run.wall_s);
+  }
+}
+
+// Steps without drafts where there is a drafter: nothing of them visits the host but tokens.
+TEST(GpuLaunchAhead, StepsWithoutDraftsAreOneWait) {
+  for (const SpeculativeAlgorithm algorithm :
+       {SpeculativeAlgorithm::kMtp, SpeculativeAlgorithm::kEagle3}) {
+    SCOPED_TRACE(static_cast<int>(algorithm));
+    EngineOptions options = options_of(algorithm);
+    LoadedModel model(options);
+    std::vector<Request> requests = varied_requests(5);
+    for (Request& request : requests) {
+      request.max_tokens = 200;
+      request.ignore_eos = true;
+      request.speculative_steps = 0;
+    }
+    options.launch_ahead = false;
+    EngineLoop waiting(model, nullptr, options);
+    const std::vector<Output> expected = serve(waiting, requests);
+    options.launch_ahead = true;
+    EngineLoop ahead(model, nullptr, options);
+    std::vector<Output> outputs(requests.size());
+    for (size_t i = 0; i < requests.size(); ++i)
+      ahead.submit(*ahead.prepare(requests[i]), collect_into(outputs[i]));
+    const auto has_begun = [](const Output& output) { return !output.ids.empty(); };
+    while (!std::all_of(outputs.begin(), outputs.end(), has_begun) && ahead.step()) {
+    }
+    const EngineStats before = ahead.stats();  // prefill lets the host make the first proposal
+    while (ahead.step()) {
+    }
+    const EngineStats after = ahead.stats();
+    for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(outputs[i].ids, expected[i].ids);
+    EXPECT_EQ(after.drafted, 0);
+    EXPECT_EQ(after.waited_for_drafts, 0);
+    EXPECT_GE(after.launched_ahead, 190);
+    EXPECT_LE(after.device_waits - before.device_waits, after.steps - before.steps + 4);
+    // Four bytes of a token, and as many in place of a draft.
+    EXPECT_LE(after.device_download_bytes - before.device_download_bytes, 8 * after.output_tokens);
+  }
+}
+
+// What the drafter proposes after a pause does not depend on how its rows waited: at page size 1
+// every row is run at once.
+TEST(GpuLaunchAhead, DraftsAfterAPauseAreThoseOfRowsThatDidNotWait) {
+  for (const SpeculativeAlgorithm algorithm :
+       {SpeculativeAlgorithm::kMtp, SpeculativeAlgorithm::kEagle3}) {
+    SCOPED_TRACE(static_cast<int>(algorithm));
+    std::vector<std::vector<StepRecord>> records;
+    for (const int page_size : {1, 64}) {
+      EngineOptions options = options_of(algorithm);
+      options.page_size = page_size;
+      options.context_length = 256;
+      LoadedModel model(options);
+      records.push_back(PausingBatch(model, page_size).run_waiting(drafts_wanted()));
+      PausingBatch ahead(model, page_size);
+      records.push_back(ahead.run_ahead(drafts_wanted()));
+      EXPECT_GT(ahead.started(StartOrder::kAhead), 4 * ahead.started(StartOrder::kHostDrafts));
+    }
+    for (const std::vector<StepRecord>& record : records) EXPECT_EQ(record, records[0]);
   }
 }
 

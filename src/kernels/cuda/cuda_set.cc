@@ -59,6 +59,7 @@ std::unique_ptr<KernelSet> create_cuda_kernels(const CudaOptions& options) {
 CudaKernels::CudaKernels(const CudaDevice& device, const CudaOptions& options)
     : name_(fmt::format("cuda-sm{}{}{}", device.major, device.minor,
                         options.deterministic ? "-deterministic" : "")),
+      multiprocessors_(device.multiprocessors),
       has_sm90_(device.major == 9 && device.minor == 0),
       deterministic_(options.deterministic),
       records_(options.graphs) {

@@ -57,6 +57,7 @@ class CudaKernels final : public KernelSet {
   void begin_chain() override;
   void end_chain() override;
   bool prefers_choosing() const override { return true; }
+  AttentionRates attention_rates(const LatentCache& cache, int head_count) const override;
   DeviceCounts counts() override;
   void time_work(bool on) override;
   MatrixPtr pack(const HostMatrix& weight) override;
@@ -171,6 +172,7 @@ class CudaKernels final : public KernelSet {
   CudaMemory memory_;  // first: everything below lies in it
   WorkClock clock_{memory_.stream()};
   std::string name_;
+  int multiprocessors_;
   bool has_sm90_;
   bool deterministic_;
   std::vector<Buffer> weights_;  // packed matrices, one after the other

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "kernels/cuda/attention_rates.h"
 #include "kernels/cuda/cuda_set.h"
 #include "kernels/cuda/latent.h"
 #include "kernels/cuda/latent_inputs.h"
@@ -94,6 +95,14 @@ bool CudaKernels::fits_tensor_cores(const LatentCache& cache, int head_count) co
   return has_sm90_ && (cache.dtype == DType::kBF16 || cache.dtype == DType::kF8E4M3) &&
          cache.latent_dim == cuda::kMlaLatentDim && cache.rope_dim == cuda::kMlaRopeDim &&
          head_count <= 128 && (cache.page_size & (cache.page_size - 1)) == 0;
+}
+
+AttentionRates CudaKernels::attention_rates(const LatentCache& cache, int head_count) const {
+  using cuda::AbsorbedKernel;
+  return cuda::attention_rates(!fits_tensor_cores(cache, head_count) ? AbsorbedKernel::kGeneral
+                               : deterministic_                      ? AbsorbedKernel::kFixedCut
+                                                                     : AbsorbedKernel::kTensorCores,
+                               multiprocessors_);
 }
 
 // The pass's runs; with a fixed cut in parts, since each query token has a workspace of its own.
