@@ -208,6 +208,7 @@ bool EngineThread::handle(EngineInbox::Content content) {
   for (std::promise<bool>& flush : content.flushes) {
     const bool idle = loop_.idle();
     if (idle) loop_.flush_cache();
+    if (idle) publish();  // who is answered may look
     flush.set_value(idle);
   }
   return !content.stop;
@@ -238,7 +239,9 @@ void EngineThread::publish() {
   {
     const std::lock_guard lock(mutex_);
     stats_ = loop_.stats();
-    if (page_holders_wanted_.exchange(false)) page_holders_ = loop_.scheduler().page_holders();
+    // Who asks once of an idle engine is told how it is, not how it was when somebody last asked.
+    if (page_holders_wanted_.exchange(false) || loop_.idle())
+      page_holders_ = loop_.scheduler().page_holders();
   }
   inbox_->note_ended(std::exchange(newly_ended_, 0));
 }

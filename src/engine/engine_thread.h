@@ -84,7 +84,8 @@ class EngineThread {
   std::vector<SubmitResult> submit(std::vector<Request> requests);
   EngineStats stats() const;
   // Who has which page of the cache (PageHolder, in the order of their ids). Never waits for the
-  // engine: as it was at the end of the step after which somebody last asked.
+  // engine: as it was at the end of the step after which somebody last asked, or since when the
+  // engine is idle.
   std::vector<int16_t> page_holders();
   void drain(std::chrono::milliseconds timeout);
   bool flush_cache() { return inbox_->flush().get(); }
