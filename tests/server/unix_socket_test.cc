@@ -53,6 +53,14 @@ TEST_F(UnixSocket, ServesAndLeavesNothingBehind) {
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
+TEST_F(UnixSocket, AnotherServersFileStays) {
+  auto first = std::make_unique<Server>(options_);
+  std::filesystem::remove(path_);
+  Server second(options_);
+  first.reset();
+  EXPECT_EQ(TestClient(path_).get("/livez").status, 200);
+}
+
 TEST_F(UnixSocket, AFileInTheWay) {
   {
     Server first(options_);

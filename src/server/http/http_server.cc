@@ -1,6 +1,7 @@
 #include "server/http/http_server.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <boost/asio/basic_socket_acceptor.hpp>
@@ -74,17 +75,19 @@ struct HttpServer::Parts {
   std::mutex mutex;
   std::vector<std::weak_ptr<Connection>> connections;  // some are gone already
   std::vector<std::thread> threads;
+  struct stat file {};  // that was made; st_ino 0: none
 
   Parts(ListenAddress the_address, HttpLimits the_limits, HttpApplication& the_application)
       : address(std::move(the_address)), limits(the_limits), application(the_application) {}
   ~Parts() {
-    if (acceptor.is_open() && !address.unix_path.empty()) unlink(address.unix_path.c_str());
+    if (is_our_file()) unlink(address.unix_path.c_str());
   }
 
   void listen();
   void listen(const asio::generic::stream_protocol::endpoint& endpoint);
   void listen_on_port();
   void listen_on_file();
+  bool is_our_file() const;
   void accept();
   void accept_later();
   bool take(Connection::Socket socket);
@@ -141,10 +144,17 @@ void HttpServer::Parts::listen_on_file() {
     if (error == asio::error::connection_refused && std::filesystem::is_socket(path))
       unlink(path.c_str());
     listen(endpoint);
+    if (lstat(path.c_str(), &file) != 0) file = {};
   } catch (const boost::system::system_error& error) {
-    if (acceptor.is_open()) acceptor.close();  // the file is not ours
     throw_error(ErrorCode::kUsage, "cannot listen on {}: {}", path, error.code().message());
   }
+}
+
+// Somebody may have removed it, and another server may listen there by now.
+bool HttpServer::Parts::is_our_file() const {
+  struct stat now {};
+  return file.st_ino != 0 && lstat(address.unix_path.c_str(), &now) == 0 &&
+         now.st_ino == file.st_ino && now.st_dev == file.st_dev;
 }
 
 // Tries until there is memory to go on with: a server that no longer accepts is no server.
