@@ -33,10 +33,20 @@ void Watchdog::watch() {
   const auto interval = timeout_.count() == 0
                             ? kLongest
                             : std::clamp(timeout_ / 8, std::chrono::milliseconds(1), kLongest);
+  using std::chrono::milliseconds;
+  using Clock = std::chrono::steady_clock;
+  auto last_look = Clock::now();
+  milliseconds watched{0};  // of the step that the engine is in
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, interval, [&] { return over_; })) {
-    const std::chrono::milliseconds stalled = server_.stalled_for();
-    if (timeout_.count() == 0 || stalled <= timeout_) {
+    const milliseconds stalled = server_.stalled_for();
+    const auto elapsed = std::chrono::duration_cast<milliseconds>(Clock::now() - last_look);
+    last_look += elapsed;
+    // A process that was paused (SIGSTOP, a frozen container) did not hang: the engine slept with
+    // this thread, whose looks are then further apart.
+    if (stalled < elapsed) watched = milliseconds(0);
+    watched = std::min(stalled, watched + std::min(elapsed, 2 * interval));
+    if (timeout_.count() == 0 || watched <= timeout_) {
       notify_service_manager("WATCHDOG=1");
       continue;
     }

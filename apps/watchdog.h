@@ -17,7 +17,8 @@ constexpr int kStalledStatus = 5;  // beside those of ErrorCode: nothing was thr
 class Watchdog {
  public:
   // `server` is loaded and outlives this. Ends the process with exit status 5, and a line that says
-  // so, when the engine has been in one step for longer than `timeout`; 0: never. Until then tells
+  // so, when the engine has been in one step for longer than `timeout`; 0: never. Time in which the
+  // whole process was paused does not count. Until then tells
   // the service manager every second or oftener that all is well.
   Watchdog(const Server& server, std::chrono::milliseconds timeout);
   ~Watchdog();

@@ -154,6 +154,20 @@ class ExitStatus(unittest.TestCase):
         server.process.send_signal(signal.SIGTERM)
         self.assertEqual(server.end(), (0, ""))
 
+    def test_5_not_when_it_was_paused(self):
+        server = Serve("--watchdog-timeout", "1")
+        answer = server.post({"prompt": "Once", "max_tokens": 1500, "ignore_eos": True,
+                              "stream": True})
+        for _ in range(3):
+            self.assertTrue(answer.readline())
+            server.process.send_signal(signal.SIGSTOP)
+            time.sleep(1.5)
+            server.process.send_signal(signal.SIGCONT)
+            time.sleep(0.05)
+        self.assertTrue(answer.read().endswith(b"data: [DONE]\n\n"))
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(server.end(), (0, ""))
+
     def test_what_systemd_is_told(self):
         with tempfile.TemporaryDirectory() as folder, \
                 socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
