@@ -26,6 +26,11 @@ TEST(Auth, WithoutKeysEveryoneIsAUserAndThisMachineIsTheAdmin) {
   EXPECT_EQ(status(auth, request("", false), Access::kAdmin), 403);
   EXPECT_EQ(status(auth, request("", true, {{"x-forwarded-for", "1.2.3.4"}}), Access::kAdmin), 403);
   EXPECT_EQ(status(auth, request("", true, {{"origin", "http://evil"}}), Access::kAdmin), 403);
+  // The client's own empty field comes first, its proxy's behind it.
+  for (const char* name : {"x-forwarded-for", "forwarded", "x-real-ip", "via", "origin"})
+    EXPECT_EQ(status(auth, request("", true, {{name, ""}, {name, "1.2.3.4"}}), Access::kAdmin), 403)
+        << name;
+  EXPECT_EQ(status(auth, request("", true, {{"x-forwarded-host", "x"}}), Access::kAdmin), 403);
 }
 
 TEST(Auth, Row91WithKeysEverythingButHealthNeedsOne) {
