@@ -225,6 +225,12 @@ std::optional<JsonTree> read_json(Exchange& exchange, const ApiLimits& limits) {
                                         "send the body as Content-Type: application/json")));
     return std::nullopt;
   }
+  const std::string_view coding = request.field("content-encoding");
+  if (!coding.empty() && coding != "identity") {
+    exchange.send(to_response(
+        api_error(415, "unsupported_media_type", "send the body without a Content-Encoding")));
+    return std::nullopt;
+  }
   auto json = parse_ordered_json(request.body, {.max_depth = limits.max_json_depth});
   if (json) return JsonTree(std::move(*json));
   exchange.send(to_response(api_error(json.error())));

@@ -72,6 +72,15 @@ TEST(Auth, KeysThatCannotBeSentAreRefused) {
   EXPECT_THROW(read_key_file(path), Error);
 }
 
+// One that listens on :: takes IPv4 too, under names of its own.
+TEST(KeyServer, ThisMachineByEveryAddress) {
+  ServeOptions options = tales_options();
+  options.address.host = "::";
+  Server server(options);
+  server.load();
+  EXPECT_EQ(TestClient(server.port()).request("POST", "/flush_cache").status, 200);
+}
+
 TEST(KeyServer, Row91OverTheWire) {
   ServeOptions options = tales_options();
   options.api_keys = {"alpha"};

@@ -1,4 +1,6 @@
 // Rows 83 to 96 of the conformance checklist: what is refused, and how it is said.
+#include <fmt/core.h>
+
 #include "server/live_server.h"
 
 namespace foresail {
@@ -174,6 +176,8 @@ TEST_F(Errors, Row95ContentTypes) {
     expect_refused(client.request("POST", "/v1/completions", body,
                                   std::string("Content-Type: ") + type + "\r\n"),
                    "", "application/json", 415);
+  expect_refused(client.request("POST", "/v1/completions", body, "Content-Encoding: gzip\r\n"), "",
+                 "Content-Encoding", 415);
 }
 
 TEST_F(Errors, Row96ChunkedBodiesAndSmuggling) {
@@ -199,9 +203,61 @@ TEST_F(Errors, Row96ChunkedBodiesAndSmuggling) {
     EXPECT_EQ(client.read().status, 400) << head;
     EXPECT_TRUE(client.at_end()) << head;
   }
+  // A body whose end nobody knows would be read as the next request.
+  for (const char* coding :
+       {"identity", "gzip", "chunked, gzip", "gzip, chunked", "xchunked", "chunked;q=1"}) {
+    TestClient client(port());
+    client.send(
+        fmt::format("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: {}\r\n\r\n"
+                    "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n",
+                    coding));
+    EXPECT_EQ(client.read().status, 501) << coding;
+    EXPECT_TRUE(client.at_end()) << coding;
+  }
+  TestClient old(port());
+  old.send("POST /tokenize HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+  EXPECT_EQ(old.read().status, 400);
   TestClient nameless(port());
   nameless.send("GET /health HTTP/1.1\r\n\r\n");
   EXPECT_EQ(nameless.read().status, 400);
+}
+
+// Row 96: beside the data, too, a chunked body has its limits.
+TEST_F(Errors, ChunkLinesAndTrailers) {
+  const std::string head =
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string body = R"({"prompt":"a"})";
+  const std::string data = fmt::format("{:x};a=b\r\n{}\r\n0\r\n", body.size(), body);
+  TestClient client(port());
+  // Trailer fields are no part of the head: this key and this wish to close are nobody's.
+  client.send(head + data + "Authorization: Bearer x\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(client.read().status, 200);
+  EXPECT_EQ(client.get("/health").status, 200);
+  std::string trailer;
+  for (int i = 0; i < 20'000; ++i) trailer += "A: b\r\n";
+  for (const std::string& flood :
+       {head + data + trailer, head + "1;" + std::string(100'000, 'a')}) {
+    TestClient hostile(port());
+    hostile.send(flood);
+    EXPECT_EQ(hostile.read().status, 431);
+    EXPECT_TRUE(hostile.at_end());
+  }
+}
+
+TEST_F(Errors, TargetsAndEmptyLines) {
+  TestClient client(port());
+  for (const char* target : {"/health", "http://x/health", "HTTPS://x:1/health?a=b", "/%68ealth",
+                             "/v1/models/tales", "/v1/models/%74ales"}) {
+    client.send(fmt::format("\r\nGET {} HTTP/1.1\r\nHost: x\r\n\r\n", target));
+    EXPECT_EQ(client.read().status, 200) << target;
+  }
+  for (const char* target :
+       {"http://x/nope", "httpx://x/health", "/health%00", "/health%3f", "/%"}) {
+    client.send(fmt::format("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", target));
+    EXPECT_EQ(client.read().status, 404) << target;
+  }
+  client.send("GET http://x?a HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_NE(client.read().body.find("<html"), std::string::npos);
 }
 
 TEST_F(Errors, ExpectContinueAndHttp10) {
@@ -216,7 +272,8 @@ TEST_F(Errors, ExpectContinueAndHttp10) {
   EXPECT_EQ(client.read().status, 200);
   TestClient old(port());
   old.send(
-      "POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 43"
+      "POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\n"
+      "Expect: 100-continue\r\nContent-Length: 43"
       "\r\n\r\n{\"prompt\":\"a\",\"max_tokens\":1,\"stream\":true}");
   const TestResponse response = old.read();
   EXPECT_EQ(response.fields.count("transfer-encoding"), 0u);

@@ -31,6 +31,18 @@ std::string lower(std::string_view text) {
   return out;
 }
 
+// The path of a request's target; proxies may send a whole URL.
+std::string path_of(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"})
+    if (lower(target.substr(0, scheme.size())) == scheme) {
+      const size_t end = target.find_first_of("/?", scheme.size());
+      target = end == std::string_view::npos ? std::string_view() : target.substr(end);
+      const std::string path = decode_percent(target.substr(0, target.find('?')));
+      return path.empty() ? "/" : path;
+    }
+  return decode_percent(target.substr(0, target.find('?')));
+}
+
 bool is_usable_id(std::string_view id) {
   if (id.empty() || id.size() > 128) return false;
   for (const char c : id)
@@ -44,7 +56,11 @@ bool is_loopback(const asio::generic::stream_protocol::endpoint& peer) {
   if (peer.protocol().family() == AF_UNIX) return true;
   if (peer.size() == 0 || peer.size() > address.capacity()) return false;
   std::memcpy(address.data(), peer.data(), peer.size());
-  return address.address().is_loopback();
+  const asio::ip::address ip = address.address();
+  // Who listens on :: sees 127.0.0.1 as ::ffff:127.0.0.1.
+  if (ip.is_v6() && ip.to_v6().is_v4_mapped())
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, ip.to_v6()).is_loopback();
+  return ip.is_loopback();
 }
 
 std::string_view view(boost::beast::string_view text) {
@@ -230,9 +246,14 @@ void Connection::parse() {
   while (input_.size() > 0 &&
          (state_ == State::kIdle || state_ == State::kHeader || state_ == State::kBody)) {
     if (state_ == State::kIdle) {
+      // Some clients end a body with a line break that belongs to nothing.
+      const auto* bytes = static_cast<const char*>(input_.data().data());
+      if (*bytes == '\r' || *bytes == '\n') {
+        input_.consume(1);
+        continue;
+      }
       state_ = State::kHeader;
       parser_.emplace();
-      parser_->eager(true);
       parser_->header_limit(limits_.max_header_bytes);
       parser_->body_limit(limits_.max_body_bytes);
       set_read_deadline(limits_.header_timeout);
@@ -244,9 +265,13 @@ void Connection::parse() {
     if (state_ == State::kHeader && parser_->is_header_done()) {
       if (!accept_header()) return;
       state_ = State::kBody;
+      parser_->eager(true);  // not earlier: trailer fields would join the head before it is read
     }
     if (state_ == State::kBody) set_read_deadline(limits_.body_timeout);
     if (parser_->is_done()) return dispatch();
+    // A body is consumed as it comes; what waits is a chunk's first line or what follows the last.
+    if (state_ == State::kBody && used == 0 && input_.size() > limits_.max_header_bytes)
+      return refuse_parse(http::error::header_limit);
     if (error == http::error::need_more || used == 0) return;
   }
 }
@@ -277,37 +302,56 @@ bool Connection::accept_header() {
     refuse(400, "bad_http", "an HTTP/1.1 request has one Host field");
     return false;
   }
+  if (!takes_body_of(message)) return false;
+  read_head(message);
   if (parser_->is_done()) return true;
-  if (lower(view(message[http::field::expect])) == "100-continue") {
+  if (chunked_ && lower(view(message[http::field::expect])) == "100-continue") {
     output_ += "HTTP/1.1 100 Continue\r\n\r\n";
     flush();
   }
   return state_ != State::kClosed;
 }
 
-void Connection::dispatch() {
-  auto message = parser_->release();
-  parser_.reset();
-  HttpRequest request;
-  request.method = view(message.method_string());
-  const std::string_view target = view(message.target());
-  request.path = target.substr(0, target.find('?'));
+// Where a body ends must be beyond doubt: a proxy in front that reads another end than we do would
+// let one client write the next one's request.
+bool Connection::takes_body_of(const Parser::value_type& message) {
+  const auto coding = message.find(http::field::transfer_encoding);
+  if (coding == message.end()) return true;
+  const bool chunked = lower(view(coding->value())) == "chunked";
+  if (chunked && message.version() >= 11) return true;
+  ++counters_.malformed_total;
+  if (chunked)
+    refuse(400, "bad_http", "HTTP/1.0 has no Transfer-Encoding");
+  else
+    refuse(501, "bad_http", "a Transfer-Encoding other than chunked is not supported");
+  return false;
+}
+
+// What comes behind the body (trailer fields) is not looked at.
+void Connection::read_head(const Parser::value_type& message) {
+  request_ = {};
+  request_.method = view(message.method_string());
+  request_.path = path_of(view(message.target()));
   for (const auto& field : message)
-    request.fields.emplace_back(lower(view(field.name_string())), view(field.value()));
-  request.body = std::move(message.body());
-  const std::string_view id = request.field("x-request-id");
-  request.id = is_usable_id(id) ? std::string(id) : random_hex_id();
+    request_.fields.emplace_back(lower(view(field.name_string())), view(field.value()));
+  const std::string_view id = request_.field("x-request-id");
+  request_.id = is_usable_id(id) ? std::string(id) : random_hex_id();
   error_code ignored;
   const auto peer = socket_.remote_endpoint(ignored);
-  request.from_loopback = !ignored && is_loopback(peer);
+  request_.from_loopback = !ignored && is_loopback(peer);
   keep_alive_ = message.keep_alive();
-  head_only_ = request.method == "HEAD";
+  head_only_ = request_.method == "HEAD";
   chunked_ = message.version() >= 11;
+}
+
+void Connection::dispatch() {
+  request_.body = std::move(parser_->get().body());
+  parser_.reset();
 
   state_ = State::kBusy;
   ++counters_.busy;
   read_timer_.cancel();
-  exchange_ = std::make_shared<ConnectionExchange>(shared_from_this(), std::move(request));
+  exchange_ = std::make_shared<ConnectionExchange>(shared_from_this(), std::move(request_));
   application_.serve(exchange_);
 }
 

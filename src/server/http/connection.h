@@ -15,6 +15,7 @@
 
 #include "server/http/exchange.h"
 #include "server/http/http_limits.h"
+#include "server/http/message.h"
 
 namespace foresail {
 
@@ -52,6 +53,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_read(boost::system::error_code error, size_t bytes);
   void parse();
   bool accept_header();
+  bool takes_body_of(const Parser::value_type& message);
+  void read_head(const Parser::value_type& message);
   void dispatch();
   void refuse(int status, std::string_view code, const std::string& message);
   void refuse_parse(boost::system::error_code error);
@@ -83,6 +86,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool peer_done_ = false;
   boost::beast::flat_buffer input_;
   std::optional<Parser> parser_;
+  HttpRequest request_;  // its head, while the body comes in
 
   std::shared_ptr<class ConnectionExchange> exchange_;
   bool keep_alive_ = true;  // after the answer under way

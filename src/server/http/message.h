@@ -12,7 +12,7 @@ using HttpFields = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
   std::string method;
-  std::string path;   // of the target, before the question mark
+  std::string path;   // of the target, before the question mark, %-escapes decoded
   HttpFields fields;  // names in lower case
   std::string body;
   std::string id;  // the client's X-Request-Id, or one made here
@@ -30,6 +30,8 @@ struct HttpResponse {
 };
 
 std::string_view http_reason(int status);
+// Each %XX as its byte; what is no escape stays.
+std::string decode_percent(std::string_view text);
 // The lower-case letters and digits of 128 random bits.
 std::string random_hex_id();
 
