@@ -203,7 +203,6 @@ bool CudaKernels::mix_at_once(const MatrixView& x, const RowNorm& norm, const Mi
   if (!has_sm90_) return false;
   const int64_t pairs = x.rows * mixture.route.top_k;
   cuda::MixtureArgs args = {.router = product_of(x),
-                            .normed = static_cast<float*>(norm.normed.data),
                             .route = route_args(scratch.logits, mixture.route),
                             .inner_dim = mixture.experts[0].down->n_in(),
                             .out = static_cast<float*>(out.data),
@@ -211,23 +210,15 @@ bool CudaKernels::mix_at_once(const MatrixView& x, const RowNorm& norm, const Mi
   if (!norms(norm, args.router)) return false;
   args.router.weight = CudaMatrix::data_of(*mixture.router);
   args.router.n_out = mixture.router->n_out();
-  args.router.out = scratch.logits.data;
-  args.router.out_stride = scratch.logits.stride;
   if (mixture.shared.gate_up != nullptr) {
     args.shared_gate_up = CudaMatrix::data_of(*mixture.shared.gate_up);
     args.shared_down = CudaMatrix::data_of(*mixture.shared.down);
     args.shared_dim = mixture.shared.down->n_in();
   }
-  const MatrixView& normed = norm.normed;
-  if (!cuda::fits_mixture(args) || normed.stride != normed.cols ||
-      reinterpret_cast<uintptr_t>(normed.data) % 16 != 0)
-    return false;
-  const size_t inner_bytes = align_up(static_cast<size_t>(pairs * args.inner_dim) * sizeof(float));
-  const size_t shared_bytes = static_cast<size_t>(x.rows * args.shared_dim) * sizeof(float);
-  auto* inner =
-      static_cast<std::byte*>(this->scratch(Scratch::kHidden, inner_bytes + shared_bytes));
-  args.inner = reinterpret_cast<float*>(inner);
-  args.shared_inner = reinterpret_cast<float*>(inner + inner_bytes);
+  if (!cuda::fits_mixture(args)) return false;
+  args.inner = static_cast<float*>(this->scratch(
+      Scratch::kHidden,
+      static_cast<size_t>(pairs * args.inner_dim + x.rows * args.shared_dim) * sizeof(float)));
   args.experts = expert_tables(mixture.experts);
   // Comes zeroed, and every call leaves it as the next one needs it.
   args.meeting = static_cast<int32_t*>(

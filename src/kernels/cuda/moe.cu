@@ -13,7 +13,9 @@ __global__ void __launch_bounds__(kWarp) route_kernel(RouteArgs args) {
   __shared__ RouteSpace<kMostExperts> space;
   let_next_start();
   wait_for_previous();
-  route_row(args, args.logits + blockIdx.x * args.stride, space);
+  const float* logits = args.logits + blockIdx.x * args.stride;
+  route_row(
+      args, [&](int expert) { return __ldcg(logits + expert); }, space);
   for (int i = threadIdx.x; i < args.top_k; i += kWarp) {
     args.ids[blockIdx.x * args.top_k + i] = space.best[i];
     args.weights[blockIdx.x * args.top_k + i] = space.weight[i];

@@ -51,15 +51,15 @@ struct RouteSpace {
   float weight[kMostChoices];
 };
 
-// logits may have been written by blocks of the same launch. All lanes see the results.
-template <int kExperts>
-__device__ __forceinline__ void route_row(const RouteArgs& args, const float* logits,
+// logit(e): of expert e, asked for once. All lanes see the results.
+template <typename Logit, int kExperts>
+__device__ __forceinline__ void route_row(const RouteArgs& args, const Logit& logit,
                                           RouteSpace<kExperts>& space) {
   const int lane = threadIdx.x % kWarp;
   float largest = -INFINITY;
 #pragma unroll 1
   for (int e = lane; e < args.experts; e += kWarp) {
-    space.choice[e] = __ldcg(logits + e);
+    space.choice[e] = logit(e);
     largest = fmaxf(largest, space.choice[e]);
   }
   for (int offset = kWarp / 2; offset > 0; offset /= 2)
@@ -67,8 +67,8 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, const float* lo
   float sum = 0.0f;
 #pragma unroll 1
   for (int e = lane; e < args.experts; e += kWarp) {
-    const float logit = space.choice[e];
-    space.score[e] = args.sigmoid ? 1.0f / (1.0f + expf(-logit)) : expf(logit - largest);
+    const float own = space.choice[e];
+    space.score[e] = args.sigmoid ? 1.0f / (1.0f + expf(-own)) : expf(own - largest);
     sum += space.score[e];
   }
   sum = warp_sum(sum);
@@ -121,6 +121,69 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, const float* lo
     const float score = space.score[space.best[i]];
     space.weight[i] = (args.normalize ? score / (chosen_sum + 1e-20f) : score) * args.scale;
   }
+  __syncwarp();
+}
+
+// route_row() of at most 32 * kPerLane experts without groups, where others wait for it: lane l has
+// the logits of experts l, l + 32, ...
+template <int kPerLane>
+__device__ __forceinline__ void route_few(const RouteArgs& args, const float (&logits)[kPerLane],
+                                          int* best, float* weight) {
+  const int lane = threadIdx.x % kWarp;
+  float largest = -INFINITY;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i)
+    if (lane + i * kWarp < args.experts) largest = fmaxf(largest, logits[i]);
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, offset));
+  float score[kPerLane] = {};
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i)
+    if (lane + i * kWarp < args.experts) {
+      score[i] = args.sigmoid ? 1.0f / (1.0f + expf(-logits[i])) : expf(logits[i] - largest);
+      sum += score[i];
+    }
+  sum = warp_sum(sum);
+  unsigned key[kPerLane];  // 0: taken, or none
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int e = lane + i * kWarp;
+    key[i] = 0;
+    if (e >= args.experts) continue;
+    if (!args.sigmoid) score[i] /= sum;
+    const float value = score[i] + (args.bias != nullptr ? args.bias[e] : 0.0f);
+    key[i] = sorted_key(isnan(value) ? -INFINITY : value);
+  }
+  float chosen_sum = 0.0f;
+  float own_score = 0.0f;  // of the lane's choice
+#pragma unroll 1
+  for (int choice = 0; choice < args.top_k; ++choice) {
+    unsigned own = key[0];
+    int index = lane;
+    float of_it = score[0];
+#pragma unroll
+    for (int i = 1; i < kPerLane; ++i)
+      if (key[i] > own) {
+        own = key[i];
+        index = lane + i * kWarp;
+        of_it = score[i];
+      }
+    const unsigned most = __reduce_max_sync(0xFFFFFFFFu, own);
+    index = static_cast<int>(
+        __reduce_min_sync(0xFFFFFFFFu, own == most ? static_cast<unsigned>(index) : 0xFFFFFFFFu));
+    of_it = __shfl_sync(0xFFFFFFFFu, of_it, index % kWarp);
+    chosen_sum += of_it;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i)
+      if (lane + i * kWarp == index) key[i] = 0;
+    if (lane == choice) {
+      own_score = of_it;
+      best[choice] = index;
+    }
+  }
+  if (lane < args.top_k)
+    weight[lane] = (args.normalize ? own_score / (chosen_sum + 1e-20f) : own_score) * args.scale;
   __syncwarp();
 }
 
