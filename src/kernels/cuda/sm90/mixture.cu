@@ -18,7 +18,7 @@
 namespace foresail::cuda {
 namespace {
 
-constexpr int kFewExperts = 64;  // choosing among them is faster
+constexpr int kFewExperts = kMostMixedRows * kWarp;  // one a thread of those that choose
 using Space = RouteSpace<kMostMixedExperts>;
 
 // args.meeting: launches so far, blocks of them that had their results of gate and up, a gap; then
@@ -61,6 +61,12 @@ struct Item {  // a chosen expert
   const std::byte* down;
   int begin, count;  // of the pairs
 };
+// Of a row, for kFewExperts.
+struct alignas(16) Few {
+  unsigned key[kFewExperts];   // ordered like the scores; 0: no expert
+  float ranked[kMostChoices];  // scores of the chosen, the best first
+  unsigned chosen[kFewExperts / kWarp];
+};
 struct Lists {
   Item items[kMostPairs];
   int row[kMostPairs];  // of the pairs, ordered by expert
@@ -72,7 +78,8 @@ struct Lists {
   uint64_t barriers[kSegments][kStages];
   float squares[kMostMixedRows][kSegments];
   Partial partial[2];
-  Space spaces[kMostMixedRows];
+  Space spaces[kMostMixedRows];  // of many experts
+  Few few[kMostMixedRows];
 };
 
 // Places in shared memory: the ring, Lists, rows as two bf16 terms, pointers of all experts.
@@ -137,56 +144,47 @@ class Mixer {
     launch_ = __ldcg(args_.meeting + kLaunches) + 1;
     norm_rows();
     if (router_end_ > 0) ask_router(0);
+    // One loop for all kinds: instructions that are met for the first time are slow.
+    int task = router_end_;
 #pragma unroll 1
-    for (int task = router_end_; task < shared_gated_end_; ++task) gate_up(task, true);
-    fetch_values();
-    ptx::barrier_sync(kBarChosen, kMixtureThreads);
-    count_chosen();
-    supply();
-#pragma unroll 1
-    for (int task = shared_gated_end_; task < gated_end_; ++task) gate_up(task, false);
+    for (;; ++task) {
+      if (task == shared_gated_end_) learn_choice();
+      if (task == gated_end_) break;
+      gate_up(task, task < shared_gated_end_);
+    }
     meet();
     if (down_end_ == gated_end_) return;
     stage(at_.inner, args_.inner,
           static_cast<int>(rows() * (args_.route.top_k * args_.inner_dim + args_.shared_dim) / 4));
     sync();
 #pragma unroll 1
-    for (int task = gated_end_; task < shared_end_; ++task) down(task, true);
-#pragma unroll 1
-    for (int task = shared_end_; task < down_end_; ++task) down(task, false);
+    for (int task = gated_end_; task < down_end_; ++task) down(task, task < shared_end_);
     sync();
     store_values();
   }
 
-  // The others: the experts of a row each, then what the block has to do for them.
+  // The others: the experts, and what the block has to do for them.
   __device__ __forceinline__ void choose() {
-    const int row = warp_ - kSegments;
     fetch_tables();
     if (args_.route.experts <= kFewExperts && args_.route.group_rule == GroupRule::kNone) {
       // Twice: the first time brings the instructions near, since all blocks wait for the second.
 #pragma unroll 1
       for (int again = 0; again < 2; ++again) {
-        float logits[kFewExperts / kWarp] = {};
-        if (again > 0) {
-          start_launch();
-#pragma unroll
-          for (int i = 0; i < kFewExperts / kWarp; ++i)
-            if (row < rows() && lane_ + i * kWarp < args_.route.experts)
-              logits[i] = await_logit(row, lane_ + i * kWarp);
-        }
-        if (row < rows())
-          route_few(args_.route, logits, lists_.spaces[row].best, lists_.spaces[row].weight);
-        ptx::barrier_sync(kBarChoosers, kMostMixedRows * kWarp);
-        if (row == 0) order_and_list();
-        ptx::barrier_sync(kBarChoosers, kMostMixedRows * kWarp);
+        if (again > 0) start_launch();
+        choose_of_few(again > 0);
+        list_chosen();
+        sync_choosers();
       }
     } else {
       start_launch();
+      const int row = warp_ - kSegments;
       if (row < rows())
         route_row(
             args_.route, [&](int expert) { return await_logit(row, expert); }, lists_.spaces[row]);
-      ptx::barrier_sync(kBarChoosers, kMostMixedRows * kWarp);
-      if (row == 0) order_and_list();
+      sync_choosers();
+      if (row == 0) order_pairs();
+      sync_choosers();
+      list_chosen();
     }
     ptx::barrier_arrive(kBarChosen, kMixtureThreads);
   }
@@ -215,6 +213,15 @@ class Mixer {
   // The warps of the products.
   __device__ __forceinline__ static void sync() {
     ptx::barrier_sync(kBarProducts, kProductThreads);
+  }
+  __device__ __forceinline__ static void sync_choosers() {
+    ptx::barrier_sync(kBarChoosers, kMostMixedRows * kWarp);
+  }
+  __device__ __forceinline__ void learn_choice() {
+    fetch_values();
+    ptx::barrier_sync(kBarChosen, kMixtureThreads);
+    count_chosen();
+    supply();
   }
   __device__ __forceinline__ void start_launch() {
     wait_for_previous();
@@ -299,12 +306,95 @@ class Mixer {
     }
     if (lane_ == 0) lists_.item_count = __popc(firsts);
   }
-  __device__ __forceinline__ void order_and_list() {
-    order_pairs();
-    __syncwarp();
-    count_fixed();
-    count_chosen();
-    list_chosen();
+  // What route_row() and order_pairs() do, for few experts without groups: a lane an expert.
+  __device__ __forceinline__ void choose_of_few(bool has_logits) {
+    const RouteArgs& route = args_.route;
+    const int half = warp_ - kSegments;
+    const int e = half * kWarp + lane_;
+    float score[kMostMixedRows] = {};
+#pragma unroll
+    for (int row = 0; row < kMostMixedRows; ++row) {
+      if (row >= rows()) break;
+      // Both warps know all of them.
+      float logits[2] = {};
+      float largest = -INFINITY;
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        if (i * kWarp + lane_ < route.experts) {
+          if (has_logits) logits[i] = await_logit(row, i * kWarp + lane_);
+          largest = fmaxf(largest, logits[i]);
+        }
+      for (int offset = kWarp / 2; offset > 0; offset /= 2)
+        largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, offset));
+      float sum = 0.0f;
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        if (i * kWarp + lane_ < route.experts) {
+          logits[i] = route.sigmoid ? 1.0f / (1.0f + expf(-logits[i])) : expf(logits[i] - largest);
+          sum += logits[i];
+        }
+      sum = warp_sum(sum);
+      score[row] = half == 0 ? logits[0] : logits[1];
+      if (!route.sigmoid) score[row] /= sum;
+      unsigned key = 0;
+      if (e < route.experts) {
+        const float value = score[row] + (route.bias != nullptr ? route.bias[e] : 0.0f);
+        key = sorted_key(isnan(value) ? -INFINITY : value);
+      }
+      lists_.few[row].key[e] = key;
+    }
+    sync_choosers();
+#pragma unroll
+    for (int row = 0; row < kMostMixedRows; ++row) {
+      if (row >= rows()) break;
+      Few& few = lists_.few[row];
+      const unsigned own = few.key[e];
+      int rank = 0;  // how many are better: larger, or as large and before it
+      const auto count = [&](unsigned key, int other) { rank += key + (other < e ? 1 : 0) > own; };
+#pragma unroll 4
+      for (int i = 0; i < kFewExperts; i += 4) {
+        const uint4 keys = *reinterpret_cast<const uint4*>(few.key + i);
+        count(keys.x, i);
+        count(keys.y, i + 1);
+        count(keys.z, i + 2);
+        count(keys.w, i + 3);
+      }
+      const bool chosen = own > 0 && rank < route.top_k;
+      if (chosen) few.ranked[rank] = score[row];
+      const unsigned all_chosen = __ballot_sync(0xFFFFFFFFu, chosen);
+      if (lane_ == 0) few.chosen[half] = all_chosen;
+    }
+    sync_choosers();
+    uint64_t all = 0;
+    uint64_t chosen[kMostMixedRows] = {};
+#pragma unroll
+    for (int row = 0; row < kMostMixedRows; ++row) {
+      if (row >= rows()) break;
+      const Few& few = lists_.few[row];
+      chosen[row] = uint64_t{few.chosen[1]} << kWarp | few.chosen[0];
+      all |= chosen[row];
+      float chosen_sum = 0.0f;
+#pragma unroll 1
+      for (int i = 0; i < route.top_k; ++i) chosen_sum += few.ranked[i];
+      score[row] =
+          (route.normalize ? score[row] / (chosen_sum + 1e-20f) : score[row]) * route.scale;
+    }
+    if ((all >> e & 1) != 0) {
+      const uint64_t before = (uint64_t{1} << e) - 1;
+      const auto* tables = reinterpret_cast<const std::byte* const*>(memory_ + at_.tables);
+      const int begin = __popcll(chosen[0] & before) + __popcll(chosen[1] & before);
+      int place = begin;
+#pragma unroll
+      for (int row = 0; row < kMostMixedRows; ++row) {
+        if ((chosen[row] >> e & 1) == 0) continue;
+        lists_.row[place] = row;
+        lists_.weight[place++] = score[row];
+      }
+      lists_.items[__popcll(all & before)] = {tables[2 * e], tables[2 * e + 1], begin,
+                                              place - begin};
+    }
+    if (e == 0) lists_.item_count = __popcll(all);
+    sync_choosers();
   }
   // Of so many, dealt to the blocks in turn, `turn` of whom is this one.
   __device__ __forceinline__ static int dealt(int count, int turn) {
@@ -326,7 +416,7 @@ class Mixer {
     router_end_ = turn() < tile_count(args_.router.n_out) ? 1 : 0;
     shared_gated_end_ =
         router_end_ + dealt(static_cast<int>(args_.shared_dim) / kTileInputs, shared_turn());
-    known_end_ = shared_gated_end_;
+    gated_end_ = known_end_ = shared_gated_end_;
   }
   __device__ __forceinline__ void count_chosen() {
     const int items = lists_.item_count;
@@ -365,13 +455,16 @@ class Mixer {
       }
     }
   }
-  // By one warp. Down: the block's tiles of outputs through the shared expert, and through the
+  // By the choosers. Down: the block's tiles of outputs through the shared expert, and through the
   // others, one tile after the other.
   __device__ __forceinline__ void list_chosen() {
+    count_fixed();
+    count_chosen();
     const int k_inner = static_cast<int>(args_.inner_dim) / kTileInputs;
     const int items = lists_.item_count;
+    const int chooser = static_cast<int>(threadIdx.x) - kProductThreads;
 #pragma unroll 1
-    for (int i = shared_gated_end_ + lane_; i < down_end_; i += kWarp) {
+    for (int i = shared_gated_end_ + chooser; i < down_end_; i += kMostMixedRows * kWarp) {
       Task& task = lists_.tasks[i];
       if (i < gated_end_) {
         const int tile = turn() + (i - shared_gated_end_) * static_cast<int>(gridDim.x);
