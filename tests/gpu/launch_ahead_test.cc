@@ -173,23 +173,32 @@ TEST(GpuLaunchAhead, DraftsAfterAPauseAreThoseOfRowsThatDidNotWait) {
   }
 }
 
-// T18. Launches of a layer for two rows, in a shape whose experts are mixed in one launch; those of
-// models/tales have 112 numbers, too few to be dealt out.
+// T18. Launches of a layer, in the form of DeepSeek-V2-Lite: the query is one product (in two steps
+// it takes two more where there are more than two rows), and experts are large enough to be dealt
+// out (those of models/tales have 112 numbers).
 TEST(GpuLaunchAhead, LaunchesOfALayer) {
   std::ifstream file(model_path("tales") + "/config.json");
   Json config = Json::parse(file);
   config["moe_intermediate_size"] = 128;
+  config["q_lora_rank"] = nullptr;
   const TempFolder folder;
   folder.write("config.json", config.dump());
   EngineOptions options = options_of(SpeculativeAlgorithm::kNone);
   options.model_path = folder.path().string();
   options.load_format = "dummy";
+  options.deterministic = false;
+  options.slot_count = options.max_running_requests = 33;
+  options.context_length = 512;
+  options.max_total_tokens = 33 * 576;
   LoadedModel model(options);
-  const BatchBenchOptions bench{.batch_size = 2, .context_len = 100, .output_len = 100};
-  bench_engine(model, bench);  // records
-  const EngineBenchResult run = bench_engine(model, bench);
-  EXPECT_GT(run.device.layers, 0);
-  EXPECT_LE(run.device.layer_launches, kMostLaunchesPerLayer * run.device.layers);
+  for (const int batch : {2, 8, 32}) {
+    SCOPED_TRACE(batch);
+    const BatchBenchOptions bench{.batch_size = batch, .context_len = 100, .output_len = 100};
+    bench_engine(model, bench);  // records
+    const EngineBenchResult run = bench_engine(model, bench);
+    EXPECT_GT(run.device.layers, 0);
+    EXPECT_LE(run.device.layer_launches, kMostLaunchesPerLayer * run.device.layers);
+  }
 }
 
 }  // namespace

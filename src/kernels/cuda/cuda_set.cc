@@ -39,6 +39,12 @@ cuda::Rows rows_of(const MatrixView& view) {
   return {view.data, element_of(view.dtype), view.rows, view.cols, view.stride};
 }
 
+MatrixView row_range(const MatrixView& matrix, int64_t first, int64_t count) {
+  const int64_t offset = first * matrix.stride * static_cast<int64_t>(size_bytes(matrix.dtype));
+  return {static_cast<std::byte*>(matrix.data) + offset, matrix.dtype, count, matrix.cols,
+          matrix.stride};
+}
+
 cuda::Rope rope_view(const RopeTable& rope) {
   return {rope.cos, rope.sin, rope.rope_dim, rope.layout == RopeLayout::kHalfSplit};
 }

@@ -39,6 +39,7 @@ class CudaMatrix final : public Matrix {
 };
 
 cuda::Rows rows_of(const MatrixView& view);
+MatrixView row_range(const MatrixView& matrix, int64_t first, int64_t count);
 cuda::Cache cache_view(const LatentCache& cache);
 cuda::Rope rope_view(const RopeTable& rope);
 
@@ -161,7 +162,20 @@ class CudaKernels final : public KernelSet {
   cuda::ExpertTables expert_tables(std::span<const ExpertWeights> experts);
   // The rows that a product reads: x, or its norm.
   const MatrixView& normed_rows(const MatrixView& x, const RowNorm& norm);
+  cuda::PairLists pair_lists(int64_t pairs, int64_t expert_count, int tile_rows);
+  struct Chosen {  // by each row, on the device
+    const int32_t* ids;
+    const float* weights;
+    int top_k;
+  };
+  // out += what the listed experts of `inner` numbers, and the shared one if there is any, make of
+  // x.
+  void listed_experts(const MatrixView& x, const cuda::PairLists& lists, int tile_rows,
+                      int64_t inner, const Chosen& chosen, const ExpertWeights& shared,
+                      const MatrixView& shared_inner, const MatrixView& out);
   // False: not for these shapes, and nothing was done.
+  bool mix_few_rows(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
+                    const MixtureScratch& scratch, const MatrixView& out);
   bool mix_at_once(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
                    const MixtureScratch& scratch, const MatrixView& out);
   bool fits_tensor_cores(const LatentCache& cache, int head_count) const;

@@ -128,72 +128,93 @@ cuda::ExpertTables CudaKernels::expert_tables(std::span<const ExpertWeights> exp
   return {table, table + experts.size()};
 }
 
+cuda::PairLists CudaKernels::pair_lists(int64_t pairs, int64_t expert_count, int tile_rows) {
+  const int64_t tiles = cuda::tile_limit(pairs, expert_count, tile_rows);
+  const size_t row_bytes = align_up(pairs * sizeof(int32_t));
+  auto* data = static_cast<std::byte*>(scratch(
+      Scratch::kPairs, 2 * row_bytes + static_cast<size_t>(tiles) * sizeof(cuda::ExpertTile)));
+  return {.pair_row = reinterpret_cast<int32_t*>(data),
+          .pair_place = reinterpret_cast<int32_t*>(data + row_bytes),
+          .tiles = reinterpret_cast<cuda::ExpertTile*>(data + 2 * row_bytes),
+          .tile_limit = static_cast<int32_t>(tiles)};
+}
+
+void CudaKernels::listed_experts(const MatrixView& x, const cuda::PairLists& lists, int tile_rows,
+                                 int64_t inner, const Chosen& chosen, const ExpertWeights& shared,
+                                 const MatrixView& shared_inner, const MatrixView& out) {
+  const bool bf16 = x.dtype == DType::kBF16;
+  const bool has_shared = shared.gate_up != nullptr;
+  const int64_t pairs = x.rows * chosen.top_k;
+  void* inner_rows = scratch(Scratch::kHidden, static_cast<size_t>(pairs * inner) * (bf16 ? 2 : 4));
+  auto* results = static_cast<float*>(
+      scratch(Scratch::kResults,
+              static_cast<size_t>((pairs + (has_shared ? x.rows : 0)) * out.cols) * sizeof(float)));
+  float* shared_results = has_shared ? results + pairs * out.cols : nullptr;
+  cuda::GemmArgs args = product_of(x);
+  args.tiles = lists.tiles;
+  args.tile_limit = lists.tile_limit;
+  args.tile_rows = tile_rows;
+  args.n_out = 2 * inner;
+  args.rows = pairs;
+  args.x_rows = lists.pair_row;
+  args.out = inner_rows;
+  args.out_stride = inner;
+  args.gated = cuda::gates_rows(args);
+  if (!args.gated) {
+    args.out = scratch(Scratch::kGateUp, static_cast<size_t>(pairs * 2 * inner) * sizeof(float));
+    args.out_stride = 2 * inner;
+  }
+  if (has_shared)
+    args.beside = {.weight = CudaMatrix::data_of(*shared.gate_up),
+                   .n_out = shared.gate_up->n_out(),
+                   .rows = x.rows,
+                   .out = shared_inner.data,
+                   .out_stride = shared_inner.stride};
+  multiply(args);
+  if (!args.gated)
+    cuda::silu_mul(
+        stream(), {args.out, cuda::Element::kF32, pairs, 2 * inner, 2 * inner},
+        {inner_rows, bf16 ? cuda::Element::kBF16 : cuda::Element::kF32, pairs, inner, inner});
+  args.gated = false;
+  args.tiles_down = true;
+  args.n_out = out.cols;
+  args.n_in = inner;
+  args.x = inner_rows;
+  args.x_stride = inner;
+  args.x_rows = nullptr;
+  args.out = results;
+  args.out_stride = out.cols;
+  if (has_shared)
+    args.beside = {.weight = CudaMatrix::data_of(*shared.down),
+                   .n_out = out.cols,
+                   .rows = x.rows,
+                   .x = shared_inner.data,
+                   .x_stride = shared_inner.stride,
+                   .n_in = shared.down->n_in(),
+                   .out = shared_results,
+                   .out_stride = out.cols};
+  multiply(args);
+  cuda::combine(stream(), results, lists.pair_place, chosen.ids, chosen.weights, chosen.top_k,
+                shared_results, rows_of(out));
+}
+
 void CudaKernels::experts(const MatrixView& x, std::span<const ExpertWeights> experts,
                           const int32_t* ids, const float* weights, int top_k,
                           const MatrixView& out) {
   const cuda::ExpertTables tables = expert_tables(experts);
   const auto expert_count = static_cast<int64_t>(experts.size());
   const int64_t inner = experts[0].down->n_in();
-  const int64_t hidden = experts[0].down->n_out();
-  const bool bf16 = x.dtype == DType::kBF16;
 
   const int64_t most_rows = std::max<int64_t>(kMostPairs / top_k, 1);
   for (int64_t first = 0; first < x.rows; first += most_rows) {
     const int64_t rows = std::min(most_rows, x.rows - first);
     const int64_t pairs = rows * top_k;
     const int tile_rows = expert_tile_rows(product_of(x), pairs, expert_count, inner);
-    const int64_t tiles = cuda::tile_limit(pairs, expert_count, tile_rows);
-    const size_t row_bytes = align_up(pairs * sizeof(int32_t));
-    auto* lists_data = static_cast<std::byte*>(scratch(
-        Scratch::kPairs, 2 * row_bytes + static_cast<size_t>(tiles) * sizeof(cuda::ExpertTile)));
-    cuda::PairLists lists;
-    lists.pair_row = reinterpret_cast<int32_t*>(lists_data);
-    lists.pair_place = reinterpret_cast<int32_t*>(lists_data + row_bytes);
-    lists.tiles = reinterpret_cast<cuda::ExpertTile*>(lists_data + 2 * row_bytes);
-    lists.tile_limit = static_cast<int32_t>(tiles);
-    void* inner_rows =
-        scratch(Scratch::kHidden, static_cast<size_t>(pairs * inner) * (bf16 ? 2 : 4));
-    auto* results = static_cast<float*>(
-        scratch(Scratch::kResults, static_cast<size_t>(pairs * hidden) * sizeof(float)));
-    const int32_t* part_ids = ids + first * top_k;
-
-    cuda::order_pairs(stream(), part_ids, pairs, top_k, tile_rows, tables, lists);
-    cuda::GemmArgs args = {
-        .tiles = lists.tiles,
-        .tile_limit = static_cast<int>(tiles),
-        .tile_rows = tile_rows,
-        .n_out = 2 * inner,
-        .n_in = x.cols,
-        .rows = pairs,
-        .x = static_cast<const std::byte*>(x.data) + first * x.stride * (bf16 ? 2 : 4),
-        .x_is_bf16 = bf16,
-        .x_stride = x.stride,
-        .x_rows = lists.pair_row,
-        .out = inner_rows,
-        .out_stride = inner};
-    args.gated = cuda::gates_rows(args);
-    if (!args.gated) {
-      args.out = scratch(Scratch::kGateUp, static_cast<size_t>(pairs * 2 * inner) * sizeof(float));
-      args.out_stride = 2 * inner;
-    }
-    multiply(args);
-    if (!args.gated)
-      cuda::silu_mul(
-          stream(), {args.out, cuda::Element::kF32, pairs, 2 * inner, 2 * inner},
-          {inner_rows, bf16 ? cuda::Element::kBF16 : cuda::Element::kF32, pairs, inner, inner});
-    args.gated = false;
-    args.tiles_down = true;
-    args.n_out = hidden;
-    args.n_in = inner;
-    args.x = inner_rows;
-    args.x_stride = inner;
-    args.x_rows = nullptr;
-    args.out = results;
-    args.out_stride = hidden;
-    multiply(args);
-    cuda::combine(stream(), results, lists.pair_place, part_ids, weights + first * top_k, top_k,
-                  {static_cast<float*>(out.data) + first * out.stride, cuda::Element::kF32, rows,
-                   hidden, out.stride});
+    const cuda::PairLists lists = pair_lists(pairs, expert_count, tile_rows);
+    const Chosen chosen = {ids + first * top_k, weights + first * top_k, top_k};
+    cuda::order_pairs(stream(), chosen.ids, pairs, top_k, tile_rows, tables, lists);
+    listed_experts(row_range(x, first, rows), lists, tile_rows, inner, chosen, {}, {},
+                   row_range(out, first, rows));
   }
   check("experts");
 }
@@ -203,7 +224,6 @@ bool CudaKernels::mix_at_once(const MatrixView& x, const RowNorm& norm, const Mi
   if (!has_sm90_) return false;
   const int64_t pairs = x.rows * mixture.route.top_k;
   cuda::MixtureArgs args = {.router = product_of(x),
-                            .normed = static_cast<float*>(norm.normed.data),
                             .route = route_args(scratch.logits, mixture.route),
                             .inner_dim = mixture.experts[0].down->n_in(),
                             .out = static_cast<float*>(out.data),
@@ -211,23 +231,15 @@ bool CudaKernels::mix_at_once(const MatrixView& x, const RowNorm& norm, const Mi
   if (!norms(norm, args.router)) return false;
   args.router.weight = CudaMatrix::data_of(*mixture.router);
   args.router.n_out = mixture.router->n_out();
-  args.router.out = scratch.logits.data;
-  args.router.out_stride = scratch.logits.stride;
   if (mixture.shared.gate_up != nullptr) {
     args.shared_gate_up = CudaMatrix::data_of(*mixture.shared.gate_up);
     args.shared_down = CudaMatrix::data_of(*mixture.shared.down);
     args.shared_dim = mixture.shared.down->n_in();
   }
-  const MatrixView& normed = norm.normed;
-  if (!cuda::fits_mixture(args) || normed.stride != normed.cols ||
-      reinterpret_cast<uintptr_t>(normed.data) % 16 != 0)
-    return false;
-  const size_t inner_bytes = align_up(static_cast<size_t>(pairs * args.inner_dim) * sizeof(float));
-  const size_t shared_bytes = static_cast<size_t>(x.rows * args.shared_dim) * sizeof(float);
-  auto* inner =
-      static_cast<std::byte*>(this->scratch(Scratch::kHidden, inner_bytes + shared_bytes));
-  args.inner = reinterpret_cast<float*>(inner);
-  args.shared_inner = reinterpret_cast<float*>(inner + inner_bytes);
+  if (!cuda::fits_mixture(args)) return false;
+  args.inner = static_cast<float*>(this->scratch(
+      Scratch::kHidden,
+      static_cast<size_t>(pairs * args.inner_dim + x.rows * args.shared_dim) * sizeof(float)));
   args.experts = expert_tables(mixture.experts);
   // Comes zeroed, and every call leaves it as the next one needs it.
   args.meeting = static_cast<int32_t*>(
@@ -237,9 +249,43 @@ bool CudaKernels::mix_at_once(const MatrixView& x, const RowNorm& norm, const Mi
   return true;
 }
 
+bool CudaKernels::mix_few_rows(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
+                               const MixtureScratch& scratch, const MatrixView& out) {
+  constexpr int64_t kMostRows = 32;
+  cuda::RouteArgs route = route_args(scratch.logits, mixture.route);
+  if (x.rows > kMostRows || !cuda::fits_route_and_order(route)) return false;
+  const MatrixView& rows = normed_rows(x, norm);
+  linear(rows, *mixture.router, nullptr, 1.0f, false, scratch.logits);
+  route.ids = scratch.ids;
+  route.weights = scratch.weights;
+  const Chosen chosen = {route.ids, route.weights, route.top_k};
+  const int64_t pairs = x.rows * route.top_k;
+  const auto expert_count = static_cast<int64_t>(mixture.experts.size());
+  const int64_t inner = mixture.experts[0].down->n_in();
+  const int tile_rows = expert_tile_rows(product_of(rows), pairs, expert_count, inner);
+  const cuda::PairLists lists = pair_lists(pairs, expert_count, tile_rows);
+  cuda::route_and_order(stream(), route, tile_rows, expert_tables(mixture.experts), lists);
+  // Beside the others, where its results are gated in the product as theirs are.
+  const ExpertWeights& shared = mixture.shared;
+  const MatrixView& shared_inner = scratch.shared.inner;
+  cuda::GemmArgs gate_up = product_of(rows);
+  gate_up.n_out = 2 * inner;
+  cuda::GemmArgs shared_gate_up = gate_up;
+  if (shared.gate_up != nullptr) shared_gate_up.n_out = shared.gate_up->n_out();
+  const bool beside = shared.gate_up != nullptr && cuda::gates_rows(gate_up) &&
+                      cuda::gates_rows(shared_gate_up) && shared_inner.dtype == DType::kF32;
+  listed_experts(rows, lists, tile_rows, inner, chosen, beside ? shared : ExpertWeights{},
+                 shared_inner, out);
+  check("mix_experts");
+  if (shared.gate_up != nullptr && !beside) gated_mlp(rows, {}, shared, 1.0f, scratch.shared, out);
+  return true;
+}
+
 void CudaKernels::mix_experts(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
                               const MixtureScratch& scratch, const MatrixView& out) {
-  if (x.rows == 0 || mix_at_once(x, norm, mixture, scratch, out)) return;
+  if (x.rows == 0 || mix_at_once(x, norm, mixture, scratch, out) ||
+      mix_few_rows(x, norm, mixture, scratch, out))
+    return;
   KernelSet::mix_experts(x, norm, mixture, scratch, out);
 }
 

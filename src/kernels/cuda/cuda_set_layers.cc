@@ -10,16 +10,6 @@
 #include "kernels/cuda/sm90/mla_decode.h"
 
 namespace foresail {
-namespace {
-
-MatrixView row_range(const MatrixView& matrix, int64_t first, int64_t count) {
-  const int64_t offset = first * matrix.stride * static_cast<int64_t>(size_bytes(matrix.dtype));
-  return {static_cast<std::byte*>(matrix.data) + offset, matrix.dtype, count, matrix.cols,
-          matrix.stride};
-}
-
-}  // namespace
-
 void CudaKernels::absorb_query(const MatrixView& q, std::span<const MatrixPtr> w_uk_t, int nope_dim,
                                int rope_dim, const MatrixView& out) {
   const auto heads = static_cast<int>(w_uk_t.size());

@@ -18,7 +18,7 @@ __host__ __device__ int64_t result_blocks(int64_t n_out) {
 
 // kRowTiles * 8 rows. Block x: for every eight rows those of args.beside; then for every list of
 // rows, or expert tile, those of the other matrices; z: group.
-template <int kRowTiles, bool kBF16, bool kVector, bool kNormed, Tiles kTiles>
+template <int kRowTiles, bool kBF16, bool kVector, bool kNormed, Tiles kTiles, bool kApart>
 __global__ void __launch_bounds__(kProductThreads, 2)
     stream_kernel(const __grid_constant__ GemmArgs args) {
   extern __shared__ float4 normed[];
@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(kProductThreads, 2)
                    kRows, part))
       return;
   }
-  stream_product<kRowTiles, kBF16, kVector, kNormed, kTiles>(args, part,
-                                                             reinterpret_cast<float*>(normed));
+  stream_product<kRowTiles, kBF16, kVector, kNormed, kTiles, kApart>(
+      args, part, reinterpret_cast<float*>(normed));
 }
 
 constexpr int kBlockOutputs = 128;  // four warps of two tiles
@@ -178,7 +178,8 @@ void launch_pack(cudaStream_t stream, const PackArgs& args, void* packed) {
                                                  static_cast<__nv_bfloat16*>(packed));
 }
 
-template <int kRowTiles, bool kBF16, bool kVector, bool kNormed = false, Tiles kTiles = Tiles::kOne>
+template <int kRowTiles, bool kBF16, bool kVector, bool kNormed = false, Tiles kTiles = Tiles::kOne,
+          bool kApart = false>
 void launch_stream(cudaStream_t stream, const GemmArgs& args) {
   constexpr int kRows = 8 * kRowTiles;
   const auto parts = [](int64_t rows) { return (rows + kRows - 1) / kRows; };
@@ -189,7 +190,7 @@ void launch_stream(cudaStream_t stream, const GemmArgs& args) {
   const dim3 grid(static_cast<unsigned>(blocks), 1, static_cast<unsigned>(args.groups));
   const int64_t bytes = kNormed ? normed_bytes(args.rows, args.n_in) : 0;
   launch_early(stream, grid, kProductThreads, static_cast<size_t>(bytes),
-               stream_kernel<kRowTiles, kBF16, kVector, kNormed, kTiles>, args);
+               stream_kernel<kRowTiles, kBF16, kVector, kNormed, kTiles, kApart>, args);
 }
 
 template <bool kBF16, bool kVector, bool kGated>
@@ -222,6 +223,17 @@ int row_tiles(const GemmArgs& args) {
   if (rows <= 16) return 2;
   const int64_t blocks = tile_count(args.n_out) + tile_count(args.beside.n_out);
   return args.tiles == nullptr && args.groups == 1 && blocks <= kFewBlocks ? 1 : 4;
+}
+
+// Of f32 rows, and those of `beside` are others.
+void launch_apart(cudaStream_t stream, const GemmArgs& args) {
+  constexpr Tiles kOne = Tiles::kOne;
+  const int tiles = row_tiles(args);
+  if (tiles == 1 && is_long(args))
+    return launch_stream<1, false, true, false, Tiles::kTwo, true>(stream, args);
+  if (tiles == 1) return launch_stream<1, false, true, false, kOne, true>(stream, args);
+  if (tiles == 2) return launch_stream<2, false, true, false, kOne, true>(stream, args);
+  launch_stream<4, false, true, false, kOne, true>(stream, args);
 }
 
 template <bool kBF16, bool kVector>
@@ -268,7 +280,9 @@ int expert_tile_rows(int64_t pairs, int64_t experts) {
 bool has_vector_rows(const GemmArgs& args) {
   const uintptr_t row_alignment = args.x_is_bf16 ? 8 : 16;
   return args.n_in % 4 == 0 && args.x_stride % 4 == 0 && args.x_group % 4 == 0 &&
-         reinterpret_cast<uintptr_t>(args.x) % row_alignment == 0;
+         reinterpret_cast<uintptr_t>(args.x) % row_alignment == 0 && args.beside.n_in % 4 == 0 &&
+         args.beside.x_stride % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(args.beside.x) % row_alignment == 0;
 }
 
 bool norms_rows(const GemmArgs& args) {
@@ -293,6 +307,11 @@ GemmArgs beside_product(const GemmArgs& args) {
   second.n_out = args.beside.n_out;
   second.rows = args.beside.rows;
   second.x_rows = nullptr;
+  if (args.beside.x != nullptr) {
+    second.x = args.beside.x;
+    second.x_stride = args.beside.x_stride;
+    second.n_in = args.beside.n_in;
+  }
   second.bias = args.beside.bias;
   second.out = args.beside.out;
   second.out_stride = args.beside.out_stride;
@@ -303,13 +322,14 @@ void gemm(cudaStream_t stream, const GemmArgs& args) {
   if (args.rows == 0 || args.n_out == 0) return;
   constexpr int64_t kMostBesideRows = 32;
   if (args.beside.weight != nullptr &&
-      (!has_vector_rows(args) ||
+      (!has_vector_rows(args) || (args.beside.x != nullptr && args.x_is_bf16) ||
        std::max(args.beside.rows, rows_at_once(args)) > kMostBesideRows)) {
     GemmArgs first = args;
     first.beside = {};
     gemm(stream, first);
     return gemm(stream, beside_product(args));
   }
+  if (args.beside.x != nullptr) return launch_apart(stream, args);
   if (args.gated) return launch_gated(stream, args);
   if (args.norm_weight != nullptr) return launch_stream<1, false, true, true>(stream, args);
   if (args.x_is_bf16)

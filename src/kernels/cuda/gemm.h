@@ -54,12 +54,15 @@ struct alignas(16) ExpertTile {
 // Rows that a block of 16 outputs takes at once, where a kernel is for few rows only.
 constexpr int kFewRows = 8;
 
-// A second matrix of as many inputs in the same launch. Its rows are the first `rows` of x, without
-// a list; what else is done to results is done to its own too.
+// A second matrix in the same launch. Its rows are the first `rows` of x, without a list, or has an
+// x of its own; what else is done to results is done to its own too.
 struct BesideArgs {
   const void* weight = nullptr;  // null: none
   int64_t n_out = 0;
   int64_t rows = 0;
+  const void* x = nullptr;  // of the first's element; not where rows are gated or normed
+  int64_t x_stride = 0;
+  int64_t n_in = 0;  // where it has an x
   const float* bias = nullptr;
   void* out = nullptr;
   int64_t out_stride = 0;
@@ -106,7 +109,7 @@ struct GemmArgs {
   BesideArgs beside;
 };
 void gemm(cudaStream_t stream, const GemmArgs& args);
-// Whether rows are aligned to four elements.
+// Whether rows are aligned to four elements, those of `beside` too.
 bool has_vector_rows(const GemmArgs& args);
 bool norms_rows(const GemmArgs& args);
 bool gates_rows(const GemmArgs& args);

@@ -8,16 +8,24 @@
 namespace foresail::cuda {
 namespace {
 
-// One warp a row.
+// By one warp.
+template <int kExperts>
+__device__ __forceinline__ void choose_experts(const RouteArgs& args, int row,
+                                               RouteSpace<kExperts>& space) {
+  const float* logits = args.logits + row * args.stride;
+  route_row(
+      args, [&](int expert) { return __ldcg(logits + expert); }, space);
+  for (int i = threadIdx.x % kWarp; i < args.top_k; i += kWarp) {
+    args.ids[row * args.top_k + i] = space.best[i];
+    args.weights[row * args.top_k + i] = space.weight[i];
+  }
+}
+
 __global__ void __launch_bounds__(kWarp) route_kernel(RouteArgs args) {
   __shared__ RouteSpace<kMostExperts> space;
   let_next_start();
   wait_for_previous();
-  route_row(args, args.logits + blockIdx.x * args.stride, space);
-  for (int i = threadIdx.x; i < args.top_k; i += kWarp) {
-    args.ids[blockIdx.x * args.top_k + i] = space.best[i];
-    args.weights[blockIdx.x * args.top_k + i] = space.weight[i];
-  }
+  choose_experts(args, static_cast<int>(blockIdx.x), space);
 }
 
 constexpr int kOrderThreads = kMostExperts;
@@ -42,17 +50,15 @@ __device__ int2 scan(int2 value, int2* warps) {
   return make_int2(value.x + warps[warp - 1].x, value.y + warps[warp - 1].y);
 }
 
-__global__ void __launch_bounds__(kOrderThreads)
-    order_kernel(const int32_t* ids, int pairs, int top_k, int tile_rows, ExpertTables experts,
-                 PairLists lists) {
+// By kOrderThreads; ids may have been written by this block.
+__device__ __forceinline__ void order(const int32_t* ids, int pairs, int top_k, int tile_rows,
+                                      const ExpertTables& experts, const PairLists& lists) {
   static_assert(kOrderThreads == kWarp * kWarp);
   __shared__ int fill[kMostExperts];
   __shared__ int2 warps[kWarp];
   __shared__ int tile_count;
-  let_next_start();
   const int e = threadIdx.x;
   fill[e] = 0;
-  wait_for_previous();
   __syncthreads();
   for (int i = threadIdx.x; i < pairs; i += kOrderThreads) atomicAdd(&fill[ids[i]], 1);
   __syncthreads();
@@ -76,12 +82,34 @@ __global__ void __launch_bounds__(kOrderThreads)
   }
 }
 
+__global__ void __launch_bounds__(kOrderThreads)
+    order_kernel(const int32_t* ids, int pairs, int top_k, int tile_rows, ExpertTables experts,
+                 PairLists lists) {
+  let_next_start();
+  wait_for_previous();
+  order(ids, pairs, top_k, tile_rows, experts, lists);
+}
+
+// A warp a row, and then all of them for all rows.
+constexpr int kMostRoutedRows = kOrderThreads / kWarp;
+constexpr int kMostRoutedExperts = 384;
+__global__ void __launch_bounds__(kOrderThreads)
+    route_and_order_kernel(RouteArgs args, int tile_rows, ExpertTables experts, PairLists lists) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  auto* spaces = reinterpret_cast<RouteSpace<kMostRoutedExperts>*>(memory);
+  let_next_start();
+  wait_for_previous();
+  const auto row = static_cast<int>(threadIdx.x) / kWarp;
+  if (row < args.rows) choose_experts(args, row, spaces[row]);
+  order(args.ids, static_cast<int>(args.rows) * args.top_k, args.top_k, tile_rows, experts, lists);
+}
+
 constexpr int kCombineThreads = 256;
 
 // Block x: row; y: columns.
 __global__ void combine_kernel(const float* results, const int32_t* pair_place, const int32_t* ids,
-                               const float* weights, int top_k, float* out, int64_t stride,
-                               int cols) {
+                               const float* weights, int top_k, const float* shared, float* out,
+                               int64_t stride, int cols) {
   let_next_start();
   wait_for_previous();
   __shared__ int order[kMostChoices];
@@ -102,6 +130,7 @@ __global__ void combine_kernel(const float* results, const int32_t* pair_place, 
     const int64_t pair = first + order[i];
     value = __fmaf_rn(weights[pair], results[int64_t{pair_place[pair]} * cols + col], value);
   }
+  if (shared != nullptr) value = __fadd_rn(value, shared[int64_t{blockIdx.x} * cols + col]);
   *to = value;
 }
 
@@ -118,13 +147,26 @@ void order_pairs(cudaStream_t stream, const int32_t* ids, int64_t pairs, int top
                tile_rows, experts, lists);
 }
 
+bool fits_route_and_order(const RouteArgs& args) {
+  return args.rows <= kMostRoutedRows && args.experts <= kMostRoutedExperts;
+}
+
+void route_and_order(cudaStream_t stream, const RouteArgs& args, int tile_rows,
+                     const ExpertTables& experts, const PairLists& lists) {
+  const size_t bytes = static_cast<size_t>(args.rows) * sizeof(RouteSpace<kMostRoutedExperts>);
+  launch_early(stream, dim3(1), kOrderThreads, bytes, route_and_order_kernel, args, tile_rows,
+               experts, lists);
+}
+
 void combine(cudaStream_t stream, const float* results, const int32_t* pair_place,
-             const int32_t* ids, const float* weights, int top_k, const Rows& out) {
+             const int32_t* ids, const float* weights, int top_k, const float* shared,
+             const Rows& out) {
   if (out.rows == 0) return;
   const dim3 grid(static_cast<unsigned>(out.rows),
                   static_cast<unsigned>((out.cols + kCombineThreads - 1) / kCombineThreads));
   launch_early(stream, grid, kCombineThreads, 0, combine_kernel, results, pair_place, ids, weights,
-               top_k, static_cast<float*>(out.data), out.stride, static_cast<int>(out.cols));
+               top_k, shared, static_cast<float*>(out.data), out.stride,
+               static_cast<int>(out.cols));
 }
 
 }  // namespace foresail::cuda

@@ -53,8 +53,15 @@ constexpr int64_t tile_limit(int64_t pairs, int64_t experts, int64_t tile_rows) 
 void order_pairs(cudaStream_t stream, const int32_t* ids, int64_t pairs, int top_k, int tile_rows,
                  const ExpertTables& experts, const PairLists& lists);
 
-// out f32 row t += sum over its choices of weight * results[place], in ascending expert id.
+// route() and order_pairs() in one launch, for few rows.
+bool fits_route_and_order(const RouteArgs& args);
+void route_and_order(cudaStream_t stream, const RouteArgs& args, int tile_rows,
+                     const ExpertTables& experts, const PairLists& lists);
+
+// out f32 row t += sum over its choices of weight * results[place], in ascending expert id; then,
+// unless it is null, += row t of `shared` [rows, cols].
 void combine(cudaStream_t stream, const float* results, const int32_t* pair_place,
-             const int32_t* ids, const float* weights, int top_k, const Rows& out);
+             const int32_t* ids, const float* weights, int top_k, const float* shared,
+             const Rows& out);
 
 }  // namespace foresail::cuda

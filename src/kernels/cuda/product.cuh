@@ -102,6 +102,10 @@ struct Part {
   void* out;
   int64_t out_stride;
   int64_t out_offset;
+  // Read only by kernels where the parts' inputs differ.
+  const void* x;
+  int64_t x_stride;
+  int64_t n_in;
 };
 
 // All of it at once, before anything asks what it is.
@@ -123,6 +127,9 @@ __device__ __forceinline__ bool find_part(const GemmArgs& args, int tile, int y,
   part.out = args.out;
   part.out_stride = args.out_stride;
   part.out_offset = z * args.out_group;
+  part.x = args.x;
+  part.x_stride = args.x_stride;
+  part.n_in = args.n_in;
   if (args.tiles != nullptr) {
     const ExpertTile expert = load_tile(args.tiles + y);
     part.weight = static_cast<const uint4*>(args.tiles_down ? expert.down : expert.gate_up);
@@ -149,6 +156,9 @@ __device__ __forceinline__ Part beside_part(const GemmArgs& args, int tile, int 
   part.bias = beside.bias;
   part.out = beside.out;
   part.out_stride = beside.out_stride;
+  part.x = beside.x;
+  part.x_stride = beside.x_stride;
+  part.n_in = beside.n_in;
   return part;
 }
 
@@ -157,6 +167,14 @@ __device__ __forceinline__ const void* row_pointer(const GemmArgs& args, const P
   const int listed = part.row_begin + i;
   const int64_t row = part.x_rows != nullptr ? part.x_rows[listed] : listed;
   return static_cast<const char*>(args.x) + (row * args.x_stride + part.x_offset) * (kBF16 ? 2 : 4);
+}
+
+// The same where the parts' inputs differ.
+template <bool kBF16>
+__device__ __forceinline__ const void* own_row_pointer(const Part& part, int i) {
+  const int listed = part.row_begin + i;
+  const int64_t row = part.x_rows != nullptr ? part.x_rows[listed] : listed;
+  return static_cast<const char*>(part.x) + row * part.x_stride * (kBF16 ? 2 : 4);
 }
 
 // A result's place, and what is added there.
@@ -248,8 +266,8 @@ enum class Tiles : int {
 
 // 16 results, or 32 of kTwo, x 8 * kRowTiles rows: each warp sums one segment of the inputs. Waits
 // for the kernel before this one once the first weights are on their way. `shared`, for kNormed:
-// normed_bytes().
-template <int kRowTiles, bool kBF16, bool kVector, bool kNormed, Tiles kTiles>
+// normed_bytes(). kApart: the parts' inputs differ.
+template <int kRowTiles, bool kBF16, bool kVector, bool kNormed, Tiles kTiles, bool kApart = false>
 __device__ __forceinline__ void stream_product(const GemmArgs& args, const Part& part,
                                                float* shared) {
   constexpr int kRows = 8 * kRowTiles;
@@ -264,8 +282,8 @@ __device__ __forceinline__ void stream_product(const GemmArgs& args, const Part&
   const int lane = threadIdx.x % kWarp;
   const int g = lane / 4;
   const int q = lane % 4;
-  const int n_in = static_cast<int>(args.n_in);
-  const int k_tiles = static_cast<int>(tile_count(args.n_in));
+  const int n_in = static_cast<int>(kApart ? part.n_in : args.n_in);
+  const int k_tiles = static_cast<int>(tile_count(n_in));
   const int k_end = segment_begin(warp + 1, k_tiles);
   const uint4* weight[kHalves];
 #pragma unroll
@@ -304,7 +322,9 @@ __device__ __forceinline__ void stream_product(const GemmArgs& args, const Part&
 #pragma unroll
   for (int t = 0; t < kRowTiles; ++t) {
     const int row = min(8 * t + g, part.row_count - 1);
-    rows[t] = kNormed ? shared + row * normed_stride(n_in) : row_pointer<kBF16>(args, part, row);
+    rows[t] = kNormed  ? shared + row * normed_stride(n_in)
+              : kApart ? own_row_pointer<kBF16>(part, row)
+                       : row_pointer<kBF16>(args, part, row);
   }
   float acc[kHalves][kRowTiles][4] = {};
   for (int begin = k_begin; begin < k_end; begin += kAhead) {

@@ -51,15 +51,15 @@ struct RouteSpace {
   float weight[kMostChoices];
 };
 
-// logits may have been written by blocks of the same launch. All lanes see the results.
-template <int kExperts>
-__device__ __forceinline__ void route_row(const RouteArgs& args, const float* logits,
+// logit(e): of expert e, asked for once. All lanes see the results.
+template <typename Logit, int kExperts>
+__device__ __forceinline__ void route_row(const RouteArgs& args, const Logit& logit,
                                           RouteSpace<kExperts>& space) {
   const int lane = threadIdx.x % kWarp;
   float largest = -INFINITY;
 #pragma unroll 1
   for (int e = lane; e < args.experts; e += kWarp) {
-    space.choice[e] = __ldcg(logits + e);
+    space.choice[e] = logit(e);
     largest = fmaxf(largest, space.choice[e]);
   }
   for (int offset = kWarp / 2; offset > 0; offset /= 2)
@@ -67,8 +67,8 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, const float* lo
   float sum = 0.0f;
 #pragma unroll 1
   for (int e = lane; e < args.experts; e += kWarp) {
-    const float logit = space.choice[e];
-    space.score[e] = args.sigmoid ? 1.0f / (1.0f + expf(-logit)) : expf(logit - largest);
+    const float own = space.choice[e];
+    space.score[e] = args.sigmoid ? 1.0f / (1.0f + expf(-own)) : expf(own - largest);
     sum += space.score[e];
   }
   sum = warp_sum(sum);

@@ -15,22 +15,22 @@
 namespace foresail::cuda {
 
 struct MixtureArgs {
-  GemmArgs router;          // norms its rows (norms_rows()); out f32 [rows, experts]
-  float* normed = nullptr;  // [rows, n_in]: what the experts read
-  RouteArgs route;          // of the router's results; ids and weights are not written
+  GemmArgs router;  // its rows, normed (norms_rows()), are the experts' too; `out` is not written
+  RouteArgs route;  // of the router's results: rules only
   ExpertTables experts;
-  float* inner = nullptr;  // [pairs, inner_dim]: works in it
+  float* inner = nullptr;  // [pairs, inner_dim] and behind it [rows, shared_dim]: works in it
   int64_t inner_dim = 0;
   const void* shared_gate_up = nullptr;  // null: no shared expert
   const void* shared_down = nullptr;
-  float* shared_inner = nullptr;  // [rows, shared_dim]: works in it
   int64_t shared_dim = 0;
   // out row += sum over its experts of weight * result, in ascending expert id; then += shared.
   float* out = nullptr;  // [rows, n_in of the router]
   int64_t out_stride = 0;
-  int32_t* meeting = nullptr;  // kMeetingWords, zero before the first call
+  int32_t* meeting = nullptr;  // kMeetingWords, aligned to 8 bytes, zero before the first call
 };
-constexpr int kMeetingWords = 3;
+constexpr int kMostMixedRows = 2;
+constexpr int kMostMixedExperts = 384;
+constexpr int kMeetingWords = 4 + 2 * kMostMixedRows * kMostMixedExperts;
 
 bool fits_mixture(const MixtureArgs& args);
 void mixture(cudaStream_t stream, const MixtureArgs& args);

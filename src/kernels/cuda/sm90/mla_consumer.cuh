@@ -64,7 +64,8 @@ struct Consumer {
     const int count = min(kTile, segment.key_end - key);
     // Value rows past the end would multiply a zero weight, but may hold NaN: clear them.
     if (count < kTile) {
-      const int pad = kTile - count;
+      // Of the last box; those behind it came as zeros.
+      const int pad = (count + kSmallBox - 1) / kSmallBox * kSmallBox - count;
       for (int i = threadIdx.x & 127; i < pad * 8 * kLatentChunks; i += 128) {
         const int chunk = i / (pad * 8);
         const int rest = i - chunk * pad * 8;

@@ -137,6 +137,18 @@ int floor_log2(int value) {
   return log2;
 }
 
+int unit_log2(const MlaDecodeParams& p) {
+  return p.fixed_cut ? kFixedUnitLog2 : floor_log2(p.unit_tokens > 0 ? p.unit_tokens : mla::kTile);
+}
+
+// Units that the tables have room for: more blocks would only stand in the way of the kernels
+// behind.
+int64_t most_units(const MlaDecodeParams& p, int requests) {
+  const int64_t most_keys = static_cast<int64_t>(p.max_pages) * p.page_size;
+  return p.fixed_cut ? int64_t{requests} << fixed_splits_log2(p)
+                     : requests * (((most_keys - 1) >> unit_log2(p)) + 1);
+}
+
 MlaDecodeStatus check(const MlaDecodeParams& p) {
   if (p.batch <= 0 || p.q_len <= 0 || p.q_len > 64 || p.num_heads <= 0 || p.num_heads > 128 ||
       p.num_pages <= 0 || p.max_pages <= 0 || !(p.softmax_scale > 0.f)) {
@@ -183,8 +195,10 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   const int rows = p.q_len * p.num_heads;
   const RowCut cut = cut_rows(p);
   const bool codes = p.cache_type == MlaCacheType::kE4m3;
-  const int blocks =
-      balanced_blocks(p.batch * cut.row_blocks, cut.paired ? std::max(most / 2, 1) : most);
+  const int requests = p.batch * cut.row_blocks;
+  const int blocks = static_cast<int>(
+      std::min<int64_t>(balanced_blocks(requests, cut.paired ? std::max(most / 2, 1) : most),
+                        most_units(p, requests)));
   const bool wide = cut.columns == mla::kWideRows && !codes;
   const int page_box = std::min(p.page_size, wide ? mla::kTile / 2 : mla::kTile);
   const int pool_rows = p.num_pages * p.page_size;
@@ -219,8 +233,7 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.page_log2 = floor_log2(p.page_size);
   k.max_pages = p.max_pages;
   k.pool_rows = pool_rows;
-  k.unit_log2 =
-      p.fixed_cut ? kFixedUnitLog2 : floor_log2(p.unit_tokens > 0 ? p.unit_tokens : mla::kTile);
+  k.unit_log2 = unit_log2(p);
   k.fixed_splits_log2 = p.fixed_cut ? fixed_splits_log2(p) : -1;
   k.scale_log2 = p.softmax_scale * p.cache_scale * 1.4426950408889634f;
   k.cache_scale = p.cache_scale;

@@ -245,7 +245,8 @@ struct WideScorer {
   // masked, so it does not matter whether other warps still read them as keys.
   __device__ __forceinline__ void clear_tail(int stage, int count) {
     if (count >= kTile) return;
-    const int pad = kTile - count;
+    // Of the last box; those behind it came as zeros.
+    const int pad = (count + kSmallBox - 1) / kSmallBox * kSmallBox - count;
     for (int i = thread; i < pad * 8 * kLatentChunks; i += 128) {
       const int chunk = i / (pad * 8);
       const int rest = i - chunk * pad * 8;

@@ -130,6 +130,12 @@ __device__ __forceinline__ void barrier_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// The same without waiting.
+__device__ __forceinline__ void barrier_arrive(int id, int threads) {
+  __syncwarp();
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // ---- clusters: every thread of the cluster that has not exited ---------------------------------
 
 __device__ __forceinline__ void cluster_sync() {
