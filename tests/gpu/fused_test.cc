@@ -17,6 +17,40 @@ class GpuFused : public GpuTest {
     want.read(b);
     for (int64_t row = 0; row < a.rows(); ++row) expect_same_row(a, row, b, row, what);
   }
+
+  // Experts, chosen ones, hidden, inner, inner of the shared one (0: none).
+  using MixtureShape = std::tuple<int, int, int, int, int>;
+  void expect_mixed(const MixtureShape& shape, std::initializer_list<int> row_counts) {
+    const auto& [count, k, hidden, inner, shared_inner] = shape;
+    const RandomExperts experts(set(), count, hidden, inner);
+    const RandomExperts shared(set(), shared_inner > 0 ? 1 : 0, hidden, shared_inner);
+    const auto router = set().pack(Tensor(DType::kBF16, count, hidden).randomize(7).as_weight());
+    const Copy weight = copy(Tensor(DType::kF32, 1, hidden).randomize(2, 0.2f, 1.0f));
+    for (const int rows : row_counts) {
+      const Tensor before = Tensor(DType::kF32, rows, hidden, 4).randomize(3);
+      const Copy scratch = copy(Tensor(DType::kF32, rows, hidden));
+      const Copy logits = copy(Tensor(DType::kF32, rows, count));
+      const Copy gate_up = copy(Tensor(DType::kF32, rows, 2 * shared_inner));
+      const Copy between = copy(Tensor(DType::kF32, rows, shared_inner));
+      Buffer ids(static_cast<size_t>(rows * k) * 4, set().memory());
+      Buffer weights(static_cast<size_t>(rows * k) * 4, set().memory());
+      Mixture mixture{router.get(), {}, experts.weights, {}};
+      mixture.route.expert_count = count;
+      mixture.route.top_k = k;
+      mixture.route.normalize = true;
+      if (shared_inner > 0) mixture.shared = shared.weights[0];
+      const RowNorm norm = {weight.f32(), 1e-6f, scratch};
+      const MixtureScratch spare = {
+          logits, ids.as<int32_t>(), weights.as<float>(), {gate_up, between}};
+      const Copy want = copy(before);
+      set().KernelSet::mix_experts(want, norm, mixture, spare, want);
+      for (int again = 0; again < 3; ++again) {  // what a call leaves behind is no matter
+        const Copy got = copy(before);
+        set().mix_experts(got, norm, mixture, spare, got);
+        expect_same(got, want, before, fmt::format("{} of {} experts, {} rows", k, count, rows));
+      }
+    }
+  }
 };
 
 TEST_F(GpuFused, ProjectIsNormAndProducts) {
@@ -133,45 +167,23 @@ TEST_F(GpuFused, LatentInputs) {
 }
 
 TEST_F(GpuFused, MixExperts) {
-  for (const auto& [count, k, hidden, inner, shared_inner] : {std::tuple{64, 6, 256, 176, 352},
-                                                              {8, 2, 2048, 16, 0},
-                                                              {8, 2, 256, 128, 0},
-                                                              {6, 3, 2304, 144, 256},
-                                                              {300, 8, 144, 128, 128},
-                                                              {33, 20, 256, 288, 2064},
-                                                              {300, 8, 68, 32, 48},
-                                                              {4, 4, 130, 16, 16},
-                                                              {6, 3, 64, 24, 40},
-                                                              {33, 20, 64, 288, 2064}}) {
-    const RandomExperts experts(set(), count, hidden, inner);
-    const RandomExperts shared(set(), shared_inner > 0 ? 1 : 0, hidden, shared_inner);
-    const auto router = set().pack(Tensor(DType::kBF16, count, hidden).randomize(7).as_weight());
-    const Copy weight = copy(Tensor(DType::kF32, 1, hidden).randomize(2, 0.2f, 1.0f));
-    for (const int rows : {1, 2, 7, 8, 9, 32, 33}) {
-      const Tensor before = Tensor(DType::kF32, rows, hidden, 4).randomize(3);
-      const Copy scratch = copy(Tensor(DType::kF32, rows, hidden));
-      const Copy logits = copy(Tensor(DType::kF32, rows, count));
-      const Copy gate_up = copy(Tensor(DType::kF32, rows, 2 * shared_inner));
-      const Copy between = copy(Tensor(DType::kF32, rows, shared_inner));
-      Buffer ids(static_cast<size_t>(rows * k) * 4, set().memory());
-      Buffer weights(static_cast<size_t>(rows * k) * 4, set().memory());
-      Mixture mixture{router.get(), {}, experts.weights, {}};
-      mixture.route.expert_count = count;
-      mixture.route.top_k = k;
-      mixture.route.normalize = true;
-      if (shared_inner > 0) mixture.shared = shared.weights[0];
-      const RowNorm norm = {weight.f32(), 1e-6f, scratch};
-      const MixtureScratch spare = {
-          logits, ids.as<int32_t>(), weights.as<float>(), {gate_up, between}};
-      const Copy want = copy(before);
-      set().KernelSet::mix_experts(want, norm, mixture, spare, want);
-      for (int again = 0; again < 3; ++again) {  // what a call leaves behind is no matter
-        const Copy got = copy(before);
-        set().mix_experts(got, norm, mixture, spare, got);
-        expect_same(got, want, before, fmt::format("{} of {} experts, {} rows", k, count, rows));
-      }
-    }
-  }
+  for (const MixtureShape& shape : {MixtureShape{64, 6, 256, 176, 352},
+                                    {8, 2, 2048, 16, 0},
+                                    {8, 2, 256, 128, 0},
+                                    {6, 3, 2304, 144, 256},
+                                    {300, 8, 144, 128, 128},
+                                    {33, 20, 256, 288, 2064},
+                                    {300, 8, 68, 32, 48},
+                                    {4, 4, 130, 16, 16},
+                                    {6, 3, 64, 24, 40},
+                                    {33, 20, 64, 288, 2064}})
+    expect_mixed(shape, {1, 2, 7, 8, 9, 32, 33});
+}
+
+// What one launch does, and little else: this is what is run under compute-sanitizer.
+TEST_F(GpuFused, MixFewRows) {
+  expect_mixed({8, 3, 256, 128, 144}, {1, 2, 5});
+  expect_mixed({40, 2, 128, 128, 0}, {2});
 }
 
 }  // namespace

@@ -7,18 +7,14 @@
 namespace foresail {
 namespace {
 
-class GpuWideProducts : public GpuTest {
- protected:
-  GpuWideProducts() : GpuTest(false) {}
-};
-
 // f32 rows keep 16 bits of mantissa.
 constexpr double kWideTolerance = 2e-5;
 
-TEST_F(GpuWideProducts, LinearMatchesOracle) {
-  const int64_t shapes[][3] = {{96, 64, 16},    {97, 100, 130},   {128, 4, 1},    {129, 60, 257},
-                               {300, 2048, 70}, {520, 576, 9000}, {1100, 36, 128}};
-  for (const auto& [rows, n_in, n_out] : shapes)
+class GpuWideProducts : public GpuTest {
+ protected:
+  GpuWideProducts() : GpuTest(false) {}
+
+  void expect_linear(int64_t rows, int64_t n_in, int64_t n_out) {
     for (const DType act : {DType::kF32, DType::kBF16})
       for (const bool accumulate : {false, true}) {
         const Tensor x = Tensor(act, rows, n_in, 4).randomize(1);
@@ -35,6 +31,40 @@ TEST_F(GpuWideProducts, LinearMatchesOracle) {
         expect_close(out.read(got), want, kWideTolerance,
                      fmt::format("{} x {} x {}", rows, n_in, n_out));
       }
+  }
+  void expect_experts(int rows, int count, int k, int64_t hidden, int64_t inner) {
+    const RandomExperts mine(set(), count + 1, hidden, inner);
+    const RandomExperts theirs(ref(), count + 1, hidden, inner);
+    const Tensor x = Tensor(DType::kF32, rows, hidden, 4).randomize(1);
+    std::vector<int32_t> ids;
+    std::vector<float> weights;
+    for (int row = 0; row < rows; ++row) {
+      // The last expert is nobody's; the first has most.
+      std::vector<int> order = shuffled(count, static_cast<uint64_t>(row) + 3);
+      if (row % 2 == 0) std::swap(*std::find(order.begin(), order.end(), 0), order[0]);
+      for (int j = 0; j < k; ++j) {
+        ids.push_back(order[static_cast<size_t>(j)]);
+        weights.push_back(0.1f + 0.2f * static_cast<float>((row + j) % 5));
+      }
+    }
+    Tensor got = Tensor(DType::kF32, rows, hidden).randomize(2);
+    Tensor want = got;
+    const size_t n = ids.size();
+    Buffer device_ids(n * 4, set().memory()), device_weights(n * 4, set().memory());
+    set().memory().upload(device_ids.data(), ids.data(), n * 4);
+    set().memory().upload(device_weights.data(), weights.data(), n * 4);
+    const Copy out = copy(got);
+    set().experts(copy(x), mine.weights, device_ids.as<int32_t>(), device_weights.as<float>(), k,
+                  out);
+    ref().experts(x, theirs.weights, ids.data(), weights.data(), k, want);
+    expect_close(out.read(got), want, 5e-5, fmt::format("{} rows {} experts", rows, count));
+  }
+};
+
+TEST_F(GpuWideProducts, LinearMatchesOracle) {
+  const int64_t shapes[][3] = {{96, 64, 16},    {97, 100, 130},   {128, 4, 1},    {129, 60, 257},
+                               {300, 2048, 70}, {520, 576, 9000}, {1100, 36, 128}};
+  for (const auto& [rows, n_in, n_out] : shapes) expect_linear(rows, n_in, n_out);
 }
 
 TEST_F(GpuWideProducts, RowsDoNotDependOnTheBatch) {
@@ -102,33 +132,14 @@ TEST_F(GpuWideProducts, Experts) {
                                                       {300, 6, 4, 68, 20},
                                                       {130, 2, 1, 128, 64},
                                                       {1000, 3, 2, 2048, 1408},
-                                                      {3000, 5, 3, 16, 16} /* in parts */}) {
-    const RandomExperts mine(set(), count + 1, hidden, inner);
-    const RandomExperts theirs(ref(), count + 1, hidden, inner);
-    const Tensor x = Tensor(DType::kF32, rows, hidden, 4).randomize(1);
-    std::vector<int32_t> ids;
-    std::vector<float> weights;
-    for (int row = 0; row < rows; ++row) {
-      // The last expert is nobody's; the first has most.
-      std::vector<int> order = shuffled(count, static_cast<uint64_t>(row) + 3);
-      if (row % 2 == 0) std::swap(*std::find(order.begin(), order.end(), 0), order[0]);
-      for (int j = 0; j < k; ++j) {
-        ids.push_back(order[static_cast<size_t>(j)]);
-        weights.push_back(0.1f + 0.2f * static_cast<float>((row + j) % 5));
-      }
-    }
-    Tensor got = Tensor(DType::kF32, rows, hidden).randomize(2);
-    Tensor want = got;
-    const size_t n = ids.size();
-    Buffer device_ids(n * 4, set().memory()), device_weights(n * 4, set().memory());
-    set().memory().upload(device_ids.data(), ids.data(), n * 4);
-    set().memory().upload(device_weights.data(), weights.data(), n * 4);
-    const Copy out = copy(got);
-    set().experts(copy(x), mine.weights, device_ids.as<int32_t>(), device_weights.as<float>(), k,
-                  out);
-    ref().experts(x, theirs.weights, ids.data(), weights.data(), k, want);
-    expect_close(out.read(got), want, 5e-5, fmt::format("{} rows {} experts", rows, count));
-  }
+                                                      {3000, 5, 3, 16, 16} /* in parts */})
+    expect_experts(rows, count, k, hidden, inner);
+}
+
+// Little enough to be run under compute-sanitizer.
+TEST_F(GpuWideProducts, FewTiles) {
+  expect_linear(97, 100, 130);
+  expect_experts(130, 2, 1, 128, 64);
 }
 
 }  // namespace
