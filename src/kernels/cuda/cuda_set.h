@@ -139,9 +139,9 @@ class CudaKernels final : public KernelSet {
   // Queues a product: in the one order of sums that gemm.h speaks of, or, where that is not asked
   // for and there are many rows, the faster way.
   void multiply(const cuda::GemmArgs& args);
-  // Rows of an expert's tile, for experts of `inner` numbers.
-  int expert_tile_rows(const cuda::GemmArgs& rows, int64_t pairs, int64_t experts,
-                       int64_t inner) const;
+  // Rows of a tile of these pairs for wide_product, for experts of `inner` numbers; 0: for gemm.
+  int wide_tile_rows(const cuda::GemmArgs& rows, int64_t pairs, int64_t experts,
+                     int64_t inner) const;
   // After a kernel was queued.
   void check(std::string_view operation) const;
   // The device's copy of one of the pass's spans; `host` must be that span.

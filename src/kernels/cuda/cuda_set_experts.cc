@@ -141,7 +141,8 @@ void CudaKernels::experts(const MatrixView& x, std::span<const ExpertWeights> ex
   for (int64_t first = 0; first < x.rows; first += most_rows) {
     const int64_t rows = std::min(most_rows, x.rows - first);
     const int64_t pairs = rows * top_k;
-    const int tile_rows = expert_tile_rows(product_of(x), pairs, expert_count, inner);
+    const int wide_rows = wide_tile_rows(product_of(x), pairs, expert_count, inner);
+    const int tile_rows = wide_rows > 0 ? wide_rows : cuda::expert_tile_rows(pairs, expert_count);
     const int64_t tiles = cuda::tile_limit(pairs, expert_count, tile_rows);
     const size_t row_bytes = align_up(pairs * sizeof(int32_t));
     auto* lists_data = static_cast<std::byte*>(scratch(
@@ -162,6 +163,7 @@ void CudaKernels::experts(const MatrixView& x, std::span<const ExpertWeights> ex
         .tiles = lists.tiles,
         .tile_limit = static_cast<int>(tiles),
         .tile_rows = tile_rows,
+        .wide_tiles = wide_rows > 0,
         .n_out = 2 * inner,
         .n_in = x.cols,
         .rows = pairs,
