@@ -103,8 +103,6 @@ int CudaKernels::wide_tile_rows(const cuda::GemmArgs& rows, int64_t pairs, int64
   if (!has_sm90_ || deterministic_ || rows.rows < cuda::kLeastWideRows ||
       !cuda::has_vector_rows(rows) || inner % 4 != 0)
     return 0;
-  constexpr int64_t kLeastBF16Mean = 48;  // with fewer rows an expert, tiles would be mostly empty
-  if (rows.x_is_bf16) return pairs >= kLeastBF16Mean * experts ? cuda::kWideRows : 0;
   return cuda::wide_tile_rows(pairs, experts);
 }
 

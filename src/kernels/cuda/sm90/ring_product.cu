@@ -222,7 +222,9 @@ template <int kRows>
 void launch_experts(cudaStream_t stream, const GemmArgs& args, const void* rows) {
   if (args.gated)
     return launch<2, kRows, false, true, false>(stream, args, grid_of(args, 64, kRows), rows);
-  launch<2, kRows, false, false, false>(stream, args, grid_of(args, 128, kRows), rows);
+  const dim3 grid = grid_of(args, 128, kRows);
+  args.x_is_bf16 ? launch<2, kRows, true, false, false>(stream, args, grid, rows)
+                 : launch<2, kRows, false, false, false>(stream, args, grid, rows);
 }
 
 void launch_gated(cudaStream_t stream, const GemmArgs& args, const void* rows) {

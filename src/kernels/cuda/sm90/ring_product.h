@@ -11,7 +11,7 @@ namespace foresail::cuda {
 
 constexpr int kRingRows = 64;  // of a tile, and all of its rows where they are no expert's
 
-// args.tiles: of 16, 32 or 64 rows, f32. `rows`: split (wide_layout.h) by the kernel before.
+// args.tiles: of 16, 32 or 64 rows. `rows`: split (wide_layout.h) by the kernel before.
 void ring_product(cudaStream_t stream, const GemmArgs& args, const void* rows);
 
 }  // namespace foresail::cuda

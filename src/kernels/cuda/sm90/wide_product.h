@@ -15,11 +15,11 @@ namespace foresail::cuda {
 constexpr int kWideRows = 128;          // of the largest block, and of an expert's largest tile
 constexpr int64_t kLeastWideRows = 33;  // gemm() reads weights once for up to 32
 
-// Rows of an expert's tile for so many f32 pairs over so many experts; 0: gemm() had better do it.
+// Rows of an expert's tile for so many pairs over so many experts; 0: gemm() had better do it.
 int wide_tile_rows(int64_t pairs, int64_t experts);
 
 // Whether there are rows enough, and their layout is one that wide_product takes: aligned to four
-// elements, no `norm_weight`, no `beside`, tiles of wide_tile_rows(); of bf16 rows, of kWideRows.
+// elements, no `norm_weight`, no `beside`, tiles of wide_tile_rows().
 bool is_wide(const GemmArgs& args);
 
 // Device memory that wide_product writes and reads: the rows, split into bf16 terms in the order in
