@@ -1,8 +1,9 @@
 // Time of the layers of a decode or verify pass on the GPU, and what each operation has of it: the
 // pass is timed again without the operation, so what overlaps is counted once.
-// layer_bench [LAYERS [ROWS]]: layers of DeepSeek-V2-Lite with random weights, the rows of one
-// request or of as many. "apart": by the operations that the fused ones stand for. With ROWS
-// nothing is timed: two passes run kernel by kernel, for a profiler.
+// layer_bench [LAYERS [ROWS|prefill]]: layers of DeepSeek-V2-Lite with random weights, the rows of
+// one request or of as many. "apart": by the operations that the fused ones stand for. With ROWS
+// nothing is timed: two passes run kernel by kernel, for a profiler. "prefill": rows of one request
+// with nothing cached, attention absorbed.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -60,7 +61,7 @@ struct Case {
 
 class LayerBench {
  public:
-  LayerBench(int layers, int most_rows, int most_context, bool graphs)
+  LayerBench(int layers, int requests, int most_rows, int most_context, bool graphs)
       : set_(create_cuda_kernels({.graphs = graphs})), arena_(set_->memory()) {
     std::mt19937 random(1);
     // One random matrix serves all: what is measured is where bytes come from, not what they are.
@@ -70,7 +71,7 @@ class LayerBench {
       x = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
     }
     request_pages_ = (most_context + most_rows + kPage - 1) / kPage;
-    const int64_t pages = most_rows * request_pages_;
+    const int64_t pages = requests * request_pages_;
     for (int64_t page = 0; page < pages; ++page) table_.push_back(static_cast<int32_t>(page));
     constants_ = device(std::vector<float>(kHidden, 1.0f));
     angles_ = device(std::vector<float>(size_t(request_pages_) * kPage * kRope / 2, 0.7f));
@@ -229,15 +230,41 @@ class LayerBench {
   uint64_t work_ = 0;
 };
 
+// What a pass is longer by for each of its operations.
+void print_parts(LayerBench& bench, int layers, const Case& what) {
+  const auto layer_us = [&](const Case& part) { return bench.time(part) / layers * 1e6; };
+  const double whole = layer_us(what);
+  fmt::print("{} rows at {}: {:.2f} us; less without\n", what.rows, what.context, whole);
+  for (int operation = 0; operation < kOperations; ++operation) {
+    Case part = what;
+    part.skipped = operation;
+    fmt::print("  {:<32} {:6.2f}\n", kNames[operation], whole - layer_us(part));
+  }
+}
+
+void time_prefill(int layers) {
+  constexpr int kMostRows = 1024;
+  LayerBench bench(layers, 1, kMostRows, 0, true);
+  fmt::print("us a layer of {}, nothing cached\n", layers);
+  for (const int rows : {16, 32, 33, 48, 64, 96, 128, 192, 256, 384, 512, kMostRows})
+    fmt::print("{:>5} {:>8.1f}\n", rows, bench.time({.rows = rows, .context = 0}) / layers * 1e6);
+  for (const int rows : {64, 256, 512}) print_parts(bench, layers, {.rows = rows, .context = 0});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const int layers = argc > 1 ? std::atoi(argv[1]) : 5;
-  LayerBench bench(layers, 32, 8192, argc <= 2);
-  if (argc > 2) {
-    bench.run({.rows = std::atoi(argv[2])}, 2);
+  if (argc > 2 && std::string(argv[2]) == "prefill") {
+    time_prefill(layers);
     return 0;
   }
+  if (argc > 2) {
+    const int rows = std::atoi(argv[2]);
+    LayerBench(layers, 1, rows, 1024, false).run({.rows = rows}, 2);
+    return 0;
+  }
+  LayerBench bench(layers, 32, 32, 8192, true);
   const auto layer_us = [&](const Case& what) { return bench.time(what) / layers * 1e6; };
   fmt::print("us a layer of {}\n{:>5} {:>8} {:>9} {:>8} {:>8}\n", layers, "rows", "context",
              "requests", "apart", "fused");
@@ -247,15 +274,7 @@ int main(int argc, char** argv) {
         if (!batch || rows > 1)
           fmt::print("{:>5} {:>8} {:>9} {:>8.2f} {:>8.2f}\n", rows, context, batch ? rows : 1,
                      layer_us({rows, context, batch, true}), layer_us({rows, context, batch}));
-  for (const Case& what :
-       {Case{1, 1024}, Case{2, 1024}, Case{8, 1024, true}, Case{32, 8192, true}}) {
-    const double whole = layer_us(what);
-    fmt::print("{} rows at {}: {:.2f} us; less without\n", what.rows, what.context, whole);
-    for (int operation = 0; operation < kOperations; ++operation) {
-      Case part = what;
-      part.skipped = operation;
-      fmt::print("  {:<32} {:6.2f}\n", kNames[operation], whole - layer_us(part));
-    }
-  }
+  for (const Case& what : {Case{1, 1024}, Case{2, 1024}, Case{8, 1024, true}, Case{32, 8192, true}})
+    print_parts(bench, layers, what);
   return 0;
 }

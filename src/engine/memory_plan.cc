@@ -18,9 +18,9 @@ namespace {
 constexpr uint64_t kWorkspaceBytes = 256ull << 20;
 // A GPU holds more rows of experts at once, and the partial results of attention.
 constexpr uint64_t kCudaWorkspaceBytes = 1ull << 30;
-// Of a recorded pass, per layer: about 7 KiB for each of up to 16 kernels; measured, not derived. A
+// Of a recorded pass, per layer: about 7 KiB for each of up to 32 kernels; measured, not derived. A
 // draft loop is joined to its verify pass once more, but its passes have few layers.
-constexpr uint64_t kGraphLayerBytes = 112ull << 10;
+constexpr uint64_t kGraphLayerBytes = 224ull << 10;
 constexpr int64_t kDefaultContext = 8192;
 constexpr int kDefaultContexts = 8;
 

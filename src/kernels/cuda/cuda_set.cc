@@ -96,17 +96,20 @@ void CudaKernels::multiply(const cuda::GemmArgs& args) {
   first.beside = {};
   if (args.rows == 0 || deterministic_ || !has_sm90_ || !cuda::is_wide(first))
     return cuda::gemm(stream(), args);
-  cuda::wide_product(stream(), first, scratch(Scratch::kWideRows, cuda::wide_scratch_bytes(first)));
-  if (args.beside.weight != nullptr) multiply(cuda::beside_product(args));
+  void* rows = scratch(Scratch::kWideRows, cuda::wide_scratch_bytes(first));
+  cuda::wide_product(stream(), first, rows);
+  if (args.beside.weight == nullptr) return;
+  const cuda::GemmArgs second = cuda::beside_product(args);
+  if (second.rows != first.rows || !cuda::is_split_alike(first, second)) return multiply(second);
+  cuda::wide_product(stream(), second, rows, true);
 }
 
-int CudaKernels::expert_tile_rows(const cuda::GemmArgs& rows, int64_t pairs, int64_t experts,
-                                  int64_t inner) const {
-  // With fewer rows an expert, tiles of 128 would be mostly empty.
-  constexpr int64_t kLeastMeanRows = 48;
-  const bool wide = has_sm90_ && !deterministic_ && cuda::has_vector_rows(rows) && inner % 4 == 0;
-  if (wide && pairs >= kLeastMeanRows * experts) return cuda::kWideRows;
-  return cuda::expert_tile_rows(pairs, experts);
+int CudaKernels::wide_tile_rows(const cuda::GemmArgs& rows, int64_t pairs, int64_t experts,
+                                int64_t inner) const {
+  if (!has_sm90_ || deterministic_ || rows.rows < cuda::kLeastWideRows ||
+      !cuda::has_vector_rows(rows) || inner % 4 != 0)
+    return 0;
+  return cuda::wide_tile_rows(pairs, experts);
 }
 
 void CudaKernels::check(std::string_view operation) const {

@@ -140,9 +140,9 @@ class CudaKernels final : public KernelSet {
   // Queues a product: in the one order of sums that gemm.h speaks of, or, where that is not asked
   // for and there are many rows, the faster way.
   void multiply(const cuda::GemmArgs& args);
-  // Rows of an expert's tile, for experts of `inner` numbers.
-  int expert_tile_rows(const cuda::GemmArgs& rows, int64_t pairs, int64_t experts,
-                       int64_t inner) const;
+  // Rows of a tile of these pairs for wide_product, for experts of `inner` numbers; 0: for gemm.
+  int wide_tile_rows(const cuda::GemmArgs& rows, int64_t pairs, int64_t experts,
+                     int64_t inner) const;
   // After a kernel was queued.
   void check(std::string_view operation) const;
   // The device's copy of one of the pass's spans; `host` must be that span.
@@ -168,9 +168,13 @@ class CudaKernels final : public KernelSet {
     const float* weights;
     int top_k;
   };
+  struct TileShape {
+    int rows;              // most
+    bool is_wide = false;  // for wide_product
+  };
   // out += what the listed experts of `inner` numbers, and the shared one if there is any, make of
   // x.
-  void listed_experts(const MatrixView& x, const cuda::PairLists& lists, int tile_rows,
+  void listed_experts(const MatrixView& x, const cuda::PairLists& lists, const TileShape& tile,
                       int64_t inner, const Chosen& chosen, const ExpertWeights& shared,
                       const MatrixView& shared_inner, const MatrixView& out);
   // False: not for these shapes, and nothing was done.

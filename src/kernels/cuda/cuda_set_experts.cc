@@ -139,9 +139,10 @@ cuda::PairLists CudaKernels::pair_lists(int64_t pairs, int64_t expert_count, int
           .tile_limit = static_cast<int32_t>(tiles)};
 }
 
-void CudaKernels::listed_experts(const MatrixView& x, const cuda::PairLists& lists, int tile_rows,
-                                 int64_t inner, const Chosen& chosen, const ExpertWeights& shared,
-                                 const MatrixView& shared_inner, const MatrixView& out) {
+void CudaKernels::listed_experts(const MatrixView& x, const cuda::PairLists& lists,
+                                 const TileShape& tile, int64_t inner, const Chosen& chosen,
+                                 const ExpertWeights& shared, const MatrixView& shared_inner,
+                                 const MatrixView& out) {
   const bool bf16 = x.dtype == DType::kBF16;
   const bool has_shared = shared.gate_up != nullptr;
   const int64_t pairs = x.rows * chosen.top_k;
@@ -153,7 +154,8 @@ void CudaKernels::listed_experts(const MatrixView& x, const cuda::PairLists& lis
   cuda::GemmArgs args = product_of(x);
   args.tiles = lists.tiles;
   args.tile_limit = lists.tile_limit;
-  args.tile_rows = tile_rows;
+  args.tile_rows = tile.rows;
+  args.wide_tiles = tile.is_wide;
   args.n_out = 2 * inner;
   args.rows = pairs;
   args.x_rows = lists.pair_row;
@@ -209,12 +211,13 @@ void CudaKernels::experts(const MatrixView& x, std::span<const ExpertWeights> ex
   for (int64_t first = 0; first < x.rows; first += most_rows) {
     const int64_t rows = std::min(most_rows, x.rows - first);
     const int64_t pairs = rows * top_k;
-    const int tile_rows = expert_tile_rows(product_of(x), pairs, expert_count, inner);
+    const int wide_rows = wide_tile_rows(product_of(x), pairs, expert_count, inner);
+    const int tile_rows = wide_rows > 0 ? wide_rows : cuda::expert_tile_rows(pairs, expert_count);
     const cuda::PairLists lists = pair_lists(pairs, expert_count, tile_rows);
     const Chosen chosen = {ids + first * top_k, weights + first * top_k, top_k};
     cuda::order_pairs(stream(), chosen.ids, pairs, top_k, tile_rows, tables, lists);
-    listed_experts(row_range(x, first, rows), lists, tile_rows, inner, chosen, {}, {},
-                   row_range(out, first, rows));
+    listed_experts(row_range(x, first, rows), lists, {tile_rows, wide_rows > 0}, inner, chosen, {},
+                   {}, row_range(out, first, rows));
   }
   check("experts");
 }
@@ -262,7 +265,7 @@ bool CudaKernels::mix_few_rows(const MatrixView& x, const RowNorm& norm, const M
   const int64_t pairs = x.rows * route.top_k;
   const auto expert_count = static_cast<int64_t>(mixture.experts.size());
   const int64_t inner = mixture.experts[0].down->n_in();
-  const int tile_rows = expert_tile_rows(product_of(rows), pairs, expert_count, inner);
+  const int tile_rows = cuda::expert_tile_rows(pairs, expert_count);
   const cuda::PairLists lists = pair_lists(pairs, expert_count, tile_rows);
   cuda::route_and_order(stream(), route, tile_rows, expert_tables(mixture.experts), lists);
   // Beside the others, where its results are gated in the product as theirs are.
@@ -274,7 +277,7 @@ bool CudaKernels::mix_few_rows(const MatrixView& x, const RowNorm& norm, const M
   if (shared.gate_up != nullptr) shared_gate_up.n_out = shared.gate_up->n_out();
   const bool beside = shared.gate_up != nullptr && cuda::gates_rows(gate_up) &&
                       cuda::gates_rows(shared_gate_up) && shared_inner.dtype == DType::kF32;
-  listed_experts(rows, lists, tile_rows, inner, chosen, beside ? shared : ExpertWeights{},
+  listed_experts(rows, lists, {tile_rows}, inner, chosen, beside ? shared : ExpertWeights{},
                  shared_inner, out);
   check("mix_experts");
   if (shared.gate_up != nullptr && !beside) gated_mlp(rows, {}, shared, 1.0f, scratch.shared, out);

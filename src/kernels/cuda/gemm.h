@@ -77,7 +77,8 @@ struct GemmArgs {
   const ExpertTile* tiles = nullptr;
   bool tiles_down = false;  // the tiles' `down`, otherwise their `gate_up`
   int tile_limit = 0;
-  int tile_rows = 0;  // most rows of a tile: a value of expert_tile_rows()
+  int tile_rows = 0;        // most rows of a tile: a value of expert_tile_rows()
+  bool wide_tiles = false;  // or of wide_tile_rows(): the tiles are for sm90/wide_product.h
 
   int64_t n_out = 0;
   int64_t n_in = 0;

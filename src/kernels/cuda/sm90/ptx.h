@@ -213,6 +213,16 @@ __device__ __forceinline__ uint32_t transpose_matrix(uint32_t fragment) {
   return transposed;
 }
 
+// 16 bytes. Volatile, so that it stays behind the wait for what it loads.
+__device__ __forceinline__ uint4 load_shared(uint32_t address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
 // An ordinary shared store that does not tell the compiler that it writes memory: loads of other
 // addresses may be scheduled before it. A barrier must stand between it and any reader.
 __device__ __forceinline__ void store_shared_unordered(uint32_t address, float x, float y) {

@@ -52,6 +52,14 @@ __device__ __forceinline__ void pin_registers(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+// Keeps what a product in flight reads as A from making room for anything before this place, which
+// stands behind the wait: for the compiler a product has read its registers once it was issued.
+template <int kCount>
+__device__ __forceinline__ void keep_registers(const uint32_t (&a)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" ::"r"(a[i]) : "memory");
+}
+
 // kMMajorA: 0 = A is K-major, 1 = A is M-major. accumulate: 0 overwrites D, 1 adds to it.
 template <int kColumns, int kMMajorA>
 struct Wgmma;
@@ -120,9 +128,10 @@ struct Wgmma<64, kMMajorA> {
   }
 };
 
-// D[64, 128] (+)= A[64, 16] * B[16, 128], A from registers: the fragment of a warp is its 16 rows,
-// as the accumulators of a product hold them, packed in pairs. kNMajorB: 0 = B is K-major (rows of
-// inputs), 1 = B is N-major (values: lines are K). D is set, not added to, if accumulate is 0.
+// D[64, N] (+)= A[64, 16] * B[16, N], N twice the numbers of d: 128, and below 16, 32 and 64. A
+// comes from registers: the fragment of a warp is its 16 rows, as the accumulators of a product
+// hold them, packed in pairs. kNMajorB: 0 = B is K-major (rows of inputs), 1 = B is N-major
+// (values: lines are K). D is set, not added to, if accumulate is 0.
 template <int kNMajorB>
 __device__ __forceinline__ void wgmma_registers(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
                                                 int accumulate) {
@@ -144,6 +153,50 @@ __device__ __forceinline__ void wgmma_registers(float (&d)[64], const uint32_t (
         "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
         "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
         "+f"(d[63])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(kNMajorB));
+}
+
+template <int kNMajorB>
+__device__ __forceinline__ void wgmma_registers(float (&d)[8], const uint32_t (&a)[4], uint64_t b,
+                                                int accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7"
+      "}, {%8, %9, %10, %11}, %12, p, 1, 1, %14;\n}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+        "+f"(d[7])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(kNMajorB));
+}
+
+template <int kNMajorB>
+__device__ __forceinline__ void wgmma_registers(float (&d)[16], const uint32_t (&a)[4], uint64_t b,
+                                                int accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+      "}, {%16, %17, %18, %19}, %20, p, 1, 1, %22;\n}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+        "+f"(d[14]), "+f"(d[15])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(kNMajorB));
+}
+
+template <int kNMajorB>
+__device__ __forceinline__ void wgmma_registers(float (&d)[32], const uint32_t (&a)[4], uint64_t b,
+                                                int accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+      "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, {%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(kNMajorB));
 }
 

@@ -1,37 +1,36 @@
-// Two kernels. `split_kernel` writes the rows as bf16 terms, 64 inputs of 128 rows after the other,
-// as they will lie in shared memory. `wide_kernel`: 128 or 256 outputs x 128 rows a block, two
-// warpgroups; weights go from memory straight into the registers of the warps that multiply them
-// (they are packed as A operands), rows come by bulk copies into a ring.
+// `split_kernel` writes the rows as bf16 terms, as they will lie in shared memory (wide_layout.h).
+// `wide_kernel`: 128 or 256 outputs x 128 rows a block, two warpgroups; weights go from memory
+// straight into the registers of the warps that multiply them (they are packed as A operands), rows
+// come by bulk copies into a ring. Smaller tiles of rows are ring_product's.
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product.cuh"
 #include "kernels/cuda/sm90/ptx.h"
+#include "kernels/cuda/sm90/ring_product.h"
 #include "kernels/cuda/sm90/wgmma.h"
+#include "kernels/cuda/sm90/wide_layout.h"
 #include "kernels/cuda/sm90/wide_product.h"
 
 namespace foresail::cuda {
 namespace {
 
-constexpr int kChunkTiles = 4;    // of inputs: 64, a line of the swizzle
-constexpr int kGroupRows = 8;     // rows of an atom of the swizzle
-constexpr int kAtomBytes = 1024;  // 64 inputs of 8 rows
-constexpr int kTermBytes = kWideRows / kGroupRows * kAtomBytes;  // 64 inputs of 128 rows
+constexpr int kTermBytes = term_bytes(kWideRows);
 constexpr int kWarpgroup = 128;
 constexpr int kThreads = 2 * kWarpgroup;
-constexpr int64_t kLeastRows = 96;
+constexpr int64_t kProcessors = 132;
 
-__host__ __device__ constexpr int terms_of(bool is_bf16) {
-  return is_bf16 ? 1 : 2;
-}
-int64_t chunk_count(const GemmArgs& args) {
-  return (tile_count(args.n_in) + kChunkTiles - 1) / kChunkTiles;
-}
-int64_t row_tiles(const GemmArgs& args) {
-  return args.tiles != nullptr ? args.tile_limit : (args.rows + kWideRows - 1) / kWideRows;
-}
 // Groups that share their rows share what is split.
 int64_t split_groups(const GemmArgs& args) {
   return args.x_group == 0 ? 1 : args.groups;
+}
+// Rows of a block. A large block reads least, if there are enough of them.
+int block_rows(const GemmArgs& args) {
+  if (args.tiles != nullptr) return args.tile_rows;
+  if (args.rows <= kRingRows) return kRingRows;
+  const int64_t results = args.gated ? args.n_out / 2 : args.n_out;
+  const int64_t large_blocks = (results + 127) / 128 * row_tiles(args, kWideRows) * args.groups;
+  return 2 * large_blocks < kProcessors ? kRingRows : kWideRows;
 }
 
 // The 16 bytes that the tensor cores read at positions 8 * half ... of a tile of 16 inputs: the
@@ -44,13 +43,15 @@ __device__ __forceinline__ uint4 half_of(const uint32_t (&terms)[4][2], int half
 // eight rows; z: group.
 template <bool kBF16>
 __global__ void __launch_bounds__(kThreads)
-    split_kernel(const __grid_constant__ GemmArgs args, int chunks, uint4* scratch) {
-  constexpr int kGroupsOfTile = kWideRows / kGroupRows;
-  const int tile = static_cast<int>(blockIdx.y) / kGroupsOfTile;
-  const int group = static_cast<int>(blockIdx.y) % kGroupsOfTile;
+    split_kernel(const __grid_constant__ GemmArgs args, int tile_rows, int chunks, uint4* scratch) {
+  let_next_start();
+  wait_for_previous();
+  const int groups_of_tile = tile_rows / kGroupRows;
+  const int tile = static_cast<int>(blockIdx.y) / groups_of_tile;
+  const int group = static_cast<int>(blockIdx.y) % groups_of_tile;
   const int chunk = static_cast<int>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
   Part part;
-  if (!find_part(args, 0, tile, static_cast<int>(blockIdx.z), kWideRows, part)) return;
+  if (!find_part(args, 0, tile, static_cast<int>(blockIdx.z), tile_rows, part)) return;
   if (chunk >= chunks || group * kGroupRows >= part.row_count) return;
   const int lane = threadIdx.x % kWarp;
   const int line = lane / kChunkTiles;
@@ -70,15 +71,16 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   constexpr int kTerms = terms_of(kBF16);
-  const int64_t tiles = gridDim.y / kGroupsOfTile;
-  uint4* to = scratch + ((((blockIdx.z * tiles + tile) * chunks + chunk) * kTerms * kTermBytes) +
+  const int64_t tiles = gridDim.y / groups_of_tile;
+  const int term = term_bytes(tile_rows);
+  uint4* to = scratch + ((((blockIdx.z * tiles + tile) * chunks + chunk) * kTerms * term) +
                          group * kAtomBytes + line * 128) /
                             16;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int place = (2 * k + half) ^ line;  // the swizzle
     to[place] = half_of(high, half);
-    if (!kBF16) to[place + kTermBytes / 16] = half_of(low, half);
+    if (!kBF16) to[place + term / 16] = half_of(low, half);
   }
 }
 
@@ -215,7 +217,8 @@ void launch_wide(cudaStream_t stream, const GemmArgs& args, const void* scratch)
   constexpr int kBlockResults = kGated ? 128 : 128 * kTiles;
   const int64_t results = args.gated ? args.n_out / 2 : args.n_out;
   const dim3 grid(static_cast<unsigned>((results + kBlockResults - 1) / kBlockResults),
-                  static_cast<unsigned>(row_tiles(args)), static_cast<unsigned>(args.groups));
+                  static_cast<unsigned>(row_tiles(args, kWideRows)),
+                  static_cast<unsigned>(args.groups));
   const auto kernel = wide_kernel<kTiles, kBF16, kGated>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                        kSharedBytes<kTiles, kBF16>);
@@ -224,38 +227,58 @@ void launch_wide(cudaStream_t stream, const GemmArgs& args, const void* scratch)
 }
 
 template <bool kBF16>
-void launch(cudaStream_t stream, const GemmArgs& args, void* scratch) {
+void launch(cudaStream_t stream, const GemmArgs& args, void* scratch, bool is_split) {
   const auto chunks = static_cast<int>(chunk_count(args));
+  const int tile_rows = block_rows(args);
   const dim3 grid(static_cast<unsigned>((chunks + 7) / 8),
-                  static_cast<unsigned>(row_tiles(args) * (kWideRows / kGroupRows)),
+                  static_cast<unsigned>(row_tiles(args, tile_rows) * (tile_rows / kGroupRows)),
                   static_cast<unsigned>(split_groups(args)));
-  split_kernel<kBF16><<<grid, kThreads, 0, stream>>>(args, chunks, static_cast<uint4*>(scratch));
+  if (!is_split)
+    launch_early(stream, grid, kThreads, 0, split_kernel<kBF16>, args, tile_rows, chunks,
+                 static_cast<uint4*>(scratch));
+  if (tile_rows < kWideRows) return ring_product(stream, args, scratch);
   if (args.gated) {
     if constexpr (!kBF16) launch_wide<2, false, true>(stream, args, scratch);
     return;
   }
   // Twice the outputs a block reads rows half as often, if there are blocks for all processors.
-  constexpr int64_t kProcessors = 132;
-  const int64_t large_blocks = (args.n_out + 255) / 256 * row_tiles(args) * args.groups;
+  const int64_t large_blocks = (args.n_out + 255) / 256 * row_tiles(args, kWideRows) * args.groups;
   if (large_blocks >= kProcessors) return launch_wide<2, kBF16, false>(stream, args, scratch);
   launch_wide<1, kBF16, false>(stream, args, scratch);
 }
 
 }  // namespace
 
+int wide_tile_rows(int64_t pairs, int64_t experts) {
+  // Most tiles shall be their expert's only one, since every tile reads the weights.
+  const int64_t twice_the_mean = 2 * pairs / std::max<int64_t>(experts, 1);
+  if (twice_the_mean < 6) return 0;  // gemm() reads no slower
+  for (const int rows : {16, 32})
+    if (twice_the_mean <= rows) return rows;
+  constexpr int64_t kManyRows = 64;
+  return twice_the_mean < 2 * kManyRows ? kRingRows : kWideRows;
+}
+
 bool is_wide(const GemmArgs& args) {
-  const int64_t rows = args.tiles != nullptr ? args.tile_rows : args.rows;
-  return rows >= kLeastRows && (args.tiles == nullptr || args.tile_rows == kWideRows) &&
-         has_vector_rows(args) && args.norm_weight == nullptr && args.beside.weight == nullptr;
+  const bool enough = args.tiles != nullptr ? args.wide_tiles : args.rows >= kLeastWideRows;
+  return enough && has_vector_rows(args) && args.norm_weight == nullptr &&
+         args.beside.weight == nullptr;
 }
 
 size_t wide_scratch_bytes(const GemmArgs& args) {
-  return static_cast<size_t>(split_groups(args) * row_tiles(args) * chunk_count(args) *
-                             terms_of(args.x_is_bf16) * kTermBytes);
+  const int tile_rows = block_rows(args);
+  return static_cast<size_t>(split_groups(args) * row_tiles(args, tile_rows) * chunk_count(args) *
+                             terms_of(args.x_is_bf16) * term_bytes(tile_rows));
 }
 
-void wide_product(cudaStream_t stream, const GemmArgs& args, void* scratch) {
-  args.x_is_bf16 ? launch<true>(stream, args, scratch) : launch<false>(stream, args, scratch);
+bool is_split_alike(const GemmArgs& args, const GemmArgs& other) {
+  return is_wide(args) && is_wide(other) && args.tiles == nullptr && other.tiles == nullptr &&
+         block_rows(args) == block_rows(other);
+}
+
+void wide_product(cudaStream_t stream, const GemmArgs& args, void* scratch, bool is_split) {
+  args.x_is_bf16 ? launch<true>(stream, args, scratch, is_split)
+                 : launch<false>(stream, args, scratch, is_split);
 }
 
 }  // namespace foresail::cuda

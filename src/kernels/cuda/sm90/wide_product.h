@@ -1,6 +1,6 @@
-// Products of many rows with packed bf16 weights (gemm.h) on Hopper's warpgroup instructions: about
-// three times as fast as gemm() there, in another order of sums. What a row gives does not depend
-// on the rows beside it, but differs from what gemm() gives by a rounding of float32 sums.
+// Products of more than a few rows with packed bf16 weights (gemm.h) on Hopper's warpgroup
+// instructions: faster than gemm() there, in another order of sums. What a row gives does not
+// depend on the rows beside it, but differs from what gemm() gives by a rounding of float32 sums.
 // Stateless; records into `stream`; may be captured in a CUDA graph.
 #pragma once
 
@@ -12,17 +12,25 @@
 
 namespace foresail::cuda {
 
-constexpr int kWideRows = 128;  // of a block, and of an expert's tile
+constexpr int kWideRows = 128;          // of the largest block, and of an expert's largest tile
+constexpr int64_t kLeastWideRows = 33;  // gemm() reads weights once for up to 32
+
+// Rows of an expert's tile for so many pairs over so many experts; 0: gemm() had better do it.
+int wide_tile_rows(int64_t pairs, int64_t experts);
 
 // Whether there are rows enough, and their layout is one that wide_product takes: aligned to four
-// elements, no `norm_weight`, no `beside`, tiles of kWideRows.
+// elements, no `norm_weight`, no `beside`, tiles of wide_tile_rows().
 bool is_wide(const GemmArgs& args);
 
 // Device memory that wide_product writes and reads: the rows, split into bf16 terms in the order in
 // which the tensor cores read them; aligned to 16 bytes.
 size_t wide_scratch_bytes(const GemmArgs& args);
 
-// The device must be an sm_90; is_wide(args).
-void wide_product(cudaStream_t stream, const GemmArgs& args, void* scratch);
+// The device must be an sm_90; is_wide(args). `is_split`: the product before left the rows in
+// scratch.
+void wide_product(cudaStream_t stream, const GemmArgs& args, void* scratch, bool is_split = false);
+
+// Whether the rows of both matrix products, which are the same, are split alike.
+bool is_split_alike(const GemmArgs& args, const GemmArgs& other);
 
 }  // namespace foresail::cuda

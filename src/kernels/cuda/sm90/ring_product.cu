@@ -1,0 +1,258 @@
+// One kernel: 64 or 128 outputs x 16, 32 or 64 rows a block, of five warps: one copies weights and
+// rows into the ring, four (a warpgroup) multiply. Weights are packed as A operands, so a warp
+// reads its own from shared memory into registers without a bank met twice.
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/product.cuh"
+#include "kernels/cuda/sm90/ptx.h"
+#include "kernels/cuda/sm90/ring_product.h"
+#include "kernels/cuda/sm90/wgmma.h"
+#include "kernels/cuda/sm90/wide_layout.h"
+
+namespace foresail::cuda {
+namespace {
+
+constexpr int kWarps = 4;  // that multiply
+constexpr int kThreads = (kWarps + 1) * kWarp;
+constexpr int kWarpBytes = kChunkTiles * kTileBytes;  // 64 inputs of 16 outputs
+
+// kTiles times 64 outputs. kAlone: there is a processor for every block, which takes all its
+// memory; otherwise two fit.
+template <int kTiles, int kRows, bool kBF16, bool kAlone>
+struct Ring {
+  static constexpr int kRowBytes = terms_of(kBF16) * term_bytes(kRows);
+  static constexpr int kStageBytes = kRowBytes + kTiles * kWarps * kWarpBytes;
+  static constexpr int kStages = ((kAlone ? 216 : 108) << 10) / kStageBytes;
+  static constexpr int kBytes = kStages * kStageBytes + kAtomBytes;
+};
+
+// What the warp that copies has to know: lane 4 m + w copies the weights of warp w's m-th tile of
+// outputs, the next lanes a term of the rows each.
+struct Source {
+  const std::byte* from;  // nullptr: the lane copies nothing
+  int stride;             // bytes, from one chunk to the next
+  uint32_t place;         // in a stage
+};
+
+// Past the last input rows are zero, so any weights will do: the last there are.
+__device__ __forceinline__ void copy_weights(const Source& source, int chunk, int k_tiles,
+                                             uint32_t to, uint32_t barrier) {
+  const std::byte* from = source.from + static_cast<int64_t>(chunk) * source.stride;
+  const int tiles = min(kChunkTiles, k_tiles - chunk * kChunkTiles);
+  ptx::bulk_load(to, from, tiles * kTileBytes, barrier);
+  for (int k = tiles; k < kChunkTiles; ++k)
+    ptx::bulk_load(to + k * kTileBytes, from + (tiles - 1) * kTileBytes, kTileBytes, barrier);
+}
+
+// Block x: kTiles * 64 outputs, or 64 results where they are gated (kTiles 2); y: kRows rows or an
+// expert's tile; z: group.
+template <int kTiles, int kRows, bool kBF16, bool kGated, bool kAlone>
+__global__ void __launch_bounds__(kThreads, 2)
+    ring_kernel(const __grid_constant__ GemmArgs args, int chunks, const std::byte* split) {
+  using Ring = Ring<kTiles, kRows, kBF16, kAlone>;
+  constexpr int kStages = Ring::kStages;
+  constexpr int kTerms = terms_of(kBF16);
+  constexpr int kTermBytes = term_bytes(kRows);
+  constexpr int kResultTiles = kGated ? 1 : kTiles;  // of a warp
+  extern __shared__ std::byte raw[];
+  __shared__ uint64_t full[kStages], empty[kStages];
+  let_next_start();
+  if (args.tiles != nullptr) wait_for_previous();  // which weights is a result
+  Part part;
+  if (!find_part(args, static_cast<int>(blockIdx.x) * kWarps * kResultTiles,
+                 static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z), kRows, part))
+    return;
+  const int warp = threadIdx.x / kWarp;
+  const int lane = threadIdx.x % kWarp;
+  const uint32_t ring = (ptx::shared_address(raw) + kAtomBytes - 1) / kAtomBytes * kAtomBytes;
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < kStages; ++stage) {
+      ptx::mbarrier_init(ptx::shared_address(&full[stage]), 1);
+      ptx::mbarrier_init(ptx::shared_address(&empty[stage]), kWarps);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+
+  if (warp == kWarps) {
+    const int k_tiles = static_cast<int>(tile_count(args.n_in));
+    const int out_tiles = static_cast<int>(tile_count(part.n_out));
+    const uint32_t copied_rows =
+        static_cast<uint32_t>((part.row_count + kGroupRows - 1) / kGroupRows) * kAtomBytes;
+    const bool weights = lane < kTiles * kWarps;
+    const int term = lane - kTiles * kWarps;
+    Source source{};
+    if (weights) {
+      // Past the last output the first tile is read again and its result thrown away.
+      const int m = lane / kWarps;
+      const int tile = part.tile + lane % kWarps + (kGated ? 0 : kWarps * m);
+      const int64_t half = kGated ? m * out_tiles : 0;
+      source = {reinterpret_cast<const std::byte*>(part.weight) +
+                    (half + (tile < out_tiles ? tile : 0)) * k_tiles * kTileBytes,
+                kWarpBytes, static_cast<uint32_t>(Ring::kRowBytes + lane * kWarpBytes)};
+    } else if (term < kTerms) {
+      const int64_t tile = args.x_group == 0 ? blockIdx.y : blockIdx.z * gridDim.y + blockIdx.y;
+      source = {split + tile * chunks * Ring::kRowBytes + term * kTermBytes, Ring::kRowBytes,
+                static_cast<uint32_t>(term * kTermBytes)};
+    }
+    const auto copy = [&](int chunk) {
+      const int stage = chunk % kStages;
+      const uint32_t barrier = ptx::shared_address(&full[stage]);
+      const uint32_t to = ring + stage * Ring::kStageBytes + source.place;
+      if (weights)
+        copy_weights(source, chunk, k_tiles, to, barrier);
+      else if (term < kTerms)
+        ptx::bulk_load(to, source.from + static_cast<int64_t>(chunk) * source.stride, copied_rows,
+                       barrier);
+    };
+    // Bytes may arrive before they are announced: a phase does not end before the announcement.
+    const auto announce = [&](int chunk) {
+      if (lane == 0)
+        ptx::mbarrier_arrive_expect(ptx::shared_address(&full[chunk % kStages]),
+                                    kTiles * kWarps * kWarpBytes + kTerms * copied_rows);
+      __syncwarp();
+    };
+    // Weights are nobody's result.
+    const int ahead = min(kStages, chunks);
+    for (int chunk = 0; chunk < ahead; ++chunk) {
+      announce(chunk);
+      if (weights) copy(chunk);
+    }
+    wait_for_previous();
+    for (int chunk = 0; chunk < ahead; ++chunk)
+      if (!weights) copy(chunk);
+    for (int chunk = ahead; chunk < chunks; ++chunk) {
+      ptx::mbarrier_wait(ptx::shared_address(&empty[chunk % kStages]), (chunk / kStages - 1) % 2);
+      announce(chunk);
+      copy(chunk);
+    }
+    return;
+  }
+
+  uint4 next[kTiles][kChunkTiles];
+  const auto load_weights = [&](int chunk) {
+    const int stage = chunk % kStages;
+    ptx::mbarrier_wait(ptx::shared_address(&full[stage]), chunk / kStages % 2);
+    const uint32_t from =
+        ring + stage * Ring::kStageBytes + Ring::kRowBytes + warp * kWarpBytes + lane * 16;
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+      for (int k = 0; k < kChunkTiles; ++k)
+        next[m][k] = ptx::load_shared(from + m * kWarps * kWarpBytes + k * kTileBytes);
+  };
+  float acc[kTiles][kRows / 2] = {};
+  load_weights(0);
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    const int stage = chunk % kStages;
+    uint32_t a[kTiles][kChunkTiles][4];
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+      for (int k = 0; k < kChunkTiles; ++k) {
+        a[m][k][0] = next[m][k].x;
+        a[m][k][1] = next[m][k].y;
+        a[m][k][2] = next[m][k].z;
+        a[m][k][3] = next[m][k].w;
+      }
+    const uint64_t line = ptx::uniform_descriptor(ring + stage * Ring::kStageBytes);
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) ptx::pin_registers(acc[m]);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kChunkTiles; ++k)
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        ptx::wgmma_registers<0>(acc[m], a[m][k], line + k * 32 / 16, chunk > 0 || k > 0);
+        if (!kBF16) ptx::wgmma_registers<0>(acc[m], a[m][k], line + (kTermBytes + k * 32) / 16, 1);
+      }
+    ptx::wgmma_commit();
+    if (chunk + 1 < chunks) load_weights(chunk + 1);
+    __syncwarp();
+    ptx::wgmma_wait<0>();
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) {
+      ptx::pin_registers(acc[m]);
+#pragma unroll
+      for (int k = 0; k < kChunkTiles; ++k) ptx::keep_registers(a[m][k]);
+    }
+    if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&empty[stage]));
+  }
+
+  wait_for_previous();
+  const Target target{args, part};
+  const int g = lane / 4;
+  const int q = lane % 4;
+#pragma unroll
+  for (int m = 0; m < kResultTiles; ++m)
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) {
+      const int64_t output =
+          int64_t{part.tile + warp + kWarps * m} * kTileOutputs + g + (i % 4 >= 2 ? 8 : 0);
+      const int row = i / 4 * 8 + 2 * q + i % 2;
+      if (output >= part.n_out || row >= part.row_count) continue;
+      const int64_t at = target.place(row, output);
+      if constexpr (kGated)
+        target.store(at, silu_times(acc[0][i], acc[1][i]));
+      else
+        target.finish(at, output, acc[m][i], target.before(at));
+    }
+}
+
+dim3 grid_of(const GemmArgs& args, int block_results, int rows) {
+  const int64_t results = args.gated ? args.n_out / 2 : args.n_out;
+  return dim3(static_cast<unsigned>((results + block_results - 1) / block_results),
+              static_cast<unsigned>(row_tiles(args, rows)), static_cast<unsigned>(args.groups));
+}
+// Whether no processor gets more than so many blocks.
+bool fits(const dim3& grid, int blocks) {
+  constexpr int64_t kProcessors = 132;
+  return int64_t{grid.x} * grid.y * grid.z <= blocks * kProcessors;
+}
+
+template <int kTiles, int kRows, bool kBF16, bool kGated, bool kAlone>
+void launch(cudaStream_t stream, const GemmArgs& args, const dim3& grid, const void* rows) {
+  launch_early(stream, grid, kThreads, Ring<kTiles, kRows, kBF16, kAlone>::kBytes,
+               ring_kernel<kTiles, kRows, kBF16, kGated, kAlone>, args,
+               static_cast<int>(chunk_count(args)), static_cast<const std::byte*>(rows));
+}
+
+template <int kRows>
+void launch_experts(cudaStream_t stream, const GemmArgs& args, const void* rows) {
+  if (args.gated)
+    return launch<2, kRows, false, true, false>(stream, args, grid_of(args, 64, kRows), rows);
+  const dim3 grid = grid_of(args, 128, kRows);
+  args.x_is_bf16 ? launch<2, kRows, true, false, false>(stream, args, grid, rows)
+                 : launch<2, kRows, false, false, false>(stream, args, grid, rows);
+}
+
+void launch_gated(cudaStream_t stream, const GemmArgs& args, const void* rows) {
+  const dim3 grid = grid_of(args, 64, kRingRows);
+  if (fits(grid, 1)) return launch<2, kRingRows, false, true, true>(stream, args, grid, rows);
+  launch<2, kRingRows, false, true, false>(stream, args, grid, rows);
+}
+
+// With twice the outputs a block reads rows half as often, and is slower by itself.
+template <bool kBF16>
+void launch_matrix(cudaStream_t stream, const GemmArgs& args, const void* rows) {
+  const dim3 small = grid_of(args, 64, kRingRows);
+  if (fits(small, 1)) return launch<1, kRingRows, kBF16, false, true>(stream, args, small, rows);
+  if (fits(small, 2)) return launch<1, kRingRows, kBF16, false, false>(stream, args, small, rows);
+  launch<2, kRingRows, kBF16, false, false>(stream, args, grid_of(args, 128, kRingRows), rows);
+}
+
+}  // namespace
+
+void ring_product(cudaStream_t stream, const GemmArgs& args, const void* rows) {
+  if (args.tiles != nullptr) {
+    if (args.tile_rows == 16) return launch_experts<16>(stream, args, rows);
+    if (args.tile_rows == 32) return launch_experts<32>(stream, args, rows);
+    return launch_experts<kRingRows>(stream, args, rows);
+  }
+  if (args.gated) return launch_gated(stream, args, rows);
+  args.x_is_bf16 ? launch_matrix<true>(stream, args, rows)
+                 : launch_matrix<false>(stream, args, rows);
+}
+
+}  // namespace foresail::cuda
