@@ -25,7 +25,7 @@ __device__ __forceinline__ void prefetch_tables(const KernelParams& p) {
 }
 
 __device__ __forceinline__ const int32_t* table_row(const KernelParams& p, int request) {
-  const int real = p.row_blocks == 1 ? request : request / p.row_blocks;
+  const int real = p.row_blocks == 1 ? request : divide(request, p.by_row_blocks);
   const int slot = p.slots != nullptr ? __ldg(p.slots + real) : real;
   return p.block_table + static_cast<int64_t>(slot) * p.max_pages;
 }
@@ -37,16 +37,18 @@ template <int kPerLane>
 struct EarlyPages {
   int entry[kPerLane];  // page i * 32 + lane
 
+  EarlyPages() = default;
+
   static __device__ __forceinline__ int count(const KernelParams& p) {
     return p.batch == 1 ? min(kPerLane * 32, p.max_pages) : 0;
   }
 
-  __device__ __forceinline__ explicit EarlyPages(const KernelParams& p) {
+  __device__ __forceinline__ void ask(const KernelParams& p) {
     const int32_t* table = p.batch == 1 ? table_row(p, 0) : nullptr;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int at = i * 32 + static_cast<int>(threadIdx.x & 31);
-      entry[i] = at < count(p) ? __ldg(table + at) : 0;
+      entry[i] = at < count(p) ? ptx::load_ahead(table + at) : 0;
     }
   }
 
@@ -70,17 +72,17 @@ struct EarlyPages {
   }
 };
 
-// Keys a box of a tile that moves in full boxes (big), or of a tail.
-__device__ __forceinline__ int box_keys(const KernelParams& p, int big_box, bool big) {
-  return big ? big_box : min(kSmallBox, 1 << p.page_log2);
+// log2 of the keys a box of a tile that moves in full boxes (big), or of a tail.
+__device__ __forceinline__ int box_log2_of(const KernelParams& p, int big_box_log2, bool big) {
+  return big ? big_box_log2 : min(kSmallBoxLog2, p.page_log2);
 }
 
 // Lane i finds the pool row of box first + i of a tile of `count` keys from `key` on.
 template <typename Early>
 __device__ __forceinline__ int find_boxes(const KernelParams& p, const Early& early,
-                                          const int32_t* table, int key, int count, int box,
+                                          const int32_t* table, int key, int count, int box_log2,
                                           int first) {
-  const int at = (first + static_cast<int>(threadIdx.x & 31)) * box;
+  const int at = (first + static_cast<int>(threadIdx.x & 31)) << box_log2;
   return early.pool_row(p, table, key + at, at < count);
 }
 
@@ -89,34 +91,38 @@ __device__ __forceinline__ int find_boxes(const KernelParams& p, const Early& ea
 // aimed past the pool so that the copy engine fills zeros without reading memory.
 template <typename L>
 __device__ __forceinline__ void produce_keys(const KernelParams& p, const CUtensorMap* page_map,
-                                             const CUtensorMap* small_map, uint32_t shared) {
+                                             const CUtensorMap* small_map, uint32_t shared,
+                                             int first_kv_end,
+                                             const EarlyPages<L::kEarlyPages>& early) {
   const int lane = threadIdx.x & 31;
   const uint64_t policy = ptx::evict_first_policy();
-  const EarlyPages<L::kEarlyPages> early(p);
-  Walker walker(p, blockIdx.x, gridDim.x);
+  Walker walker(p, blockIdx.x, first_kv_end);
   Segment segment;
-  const int big_box = min(1 << p.page_log2, kTile);
+  const int big_box_log2 = min(p.page_log2, kTileLog2);
   int tile = 0;
   while (walker.next(p, &segment)) {
     const int32_t* table = table_row(p, segment.request);
     for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
       const int stage = tile % L::kStages;
       const int count = min(kTile, segment.key_end - key);
-      const bool big = count == kTile && key % big_box == 0;
-      const int box = box_keys(p, big_box, big);
-      const int boxes = kTile / box;
+      const bool big = count == kTile && (key & ((1 << big_box_log2) - 1)) == 0;
+      const int box_log2 = box_log2_of(p, big_box_log2, big);
+      const int boxes = kTile >> box_log2;
       const uint32_t full = shared + L::kFull + stage * L::kParts * 8;
+#pragma unroll 1
       for (int first = 0; first < boxes; first += 32) {
-        const int row = find_boxes(p, early, table, key, count, box, first);
+        const int row = find_boxes(p, early, table, key, count, box_log2, first);
         ptx::mbarrier_wait(shared + L::kEmpty + stage * 8, ((tile / L::kStages) & 1) ^ 1);
         if (first == 0 && lane < L::kParts) {
           ptx::mbarrier_arrive_expect(full + lane * 8, L::kStageBytes / L::kParts);
         }
         __syncwarp();
+#pragma unroll 1
         for (int b = first; b < min(boxes, first + 32); ++b) {
           const int box_row = __shfl_sync(~0u, row, b & 31);
           if (lane < L::kTileChunks) {
-            ptx::tma_load_2d(shared + stage * L::kStageBytes + lane * kChunkBytes + b * box * 128,
+            ptx::tma_load_2d(shared + stage * L::kStageBytes + lane * kChunkBytes +
+                                 (b << box_log2) * 128,
                              big ? page_map : small_map, lane * L::kChunkColumns, box_row,
                              full + (lane / (L::kTileChunks / L::kParts)) * 8, policy);
           }

@@ -219,6 +219,13 @@ __device__ __forceinline__ void prefetch_l2(const void* pointer) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
 }
 
+// A read of what no one writes, issued where it stands: nobody waits until the value is used.
+__device__ __forceinline__ int load_ahead(const int* pointer) {
+  int value;
+  asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(value) : "l"(pointer));
+  return value;
+}
+
 __device__ __forceinline__ int load_acquire(const int* pointer) {
   int value;
   asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(pointer) : "memory");
