@@ -18,8 +18,8 @@
 namespace foresail::cuda::mla {
 
 struct CodeWideLayout {
-  static constexpr int kCopyRegisters = 48;
-  static constexpr int kScoreRegisters = 112;
+  static constexpr int kCopyRegisters = 40;
+  static constexpr int kScoreRegisters = 120;
   static constexpr int kValueRegisters = 176;
   static_assert(kCopyRegisters + kScoreRegisters + 2 * kValueRegisters == 4 * 128);
   static constexpr int kStages = 3;

@@ -9,8 +9,8 @@ MlaDecodeStatus launch_codes(int columns, const LaunchPlace& place, const CacheM
                              const KernelParams& params) {
   const auto run = [&]<int N>() {
     return merge_fixed<NarrowPieces<N, true>>(
-        launch<mla_decode_code_kernel<N>, kThreads, CodeLayout<N>::kTotal>(place, params, maps.pages,
-                                                                           maps.small),
+        launch<mla_decode_code_kernel<N>, kThreads, CodeLayout<N>::kTotal>(place, params,
+                                                                           maps.pages, maps.small),
         place, params);
   };
   if (columns == 8) return run.template operator()<8>();

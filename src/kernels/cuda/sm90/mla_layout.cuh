@@ -72,7 +72,7 @@ struct KernelParams {
   int rows;            // q_len * num_heads
   int rows_per_block;  // <= N
   float scale_log2;    // softmax scale * log2(e), times cache_scale
-  float cache_scale;      // value of a code 1; 1 for a bf16 cache
+  float cache_scale;   // value of a code 1; 1 for a bf16 cache
 };
 
 template <int N>

@@ -113,7 +113,6 @@ __device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
                                                   const CUtensorMap* small_map, uint32_t shared,
                                                   int first_kv_end, const EarlyPages<4>& early) {
   using L = WideLayout;
-  const int lane = threadIdx.x & 31;
   const uint64_t policy = ptx::evict_first_policy();
   Walker walker = WideShare<kPaired>::walker(p, first_kv_end);
   Segment segment;
@@ -122,39 +121,45 @@ __device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
   const int last_half = kPaired ? first_half : 1;
   int tile = 0;
   while (walker.next(p, &segment)) {
-    const int32_t* table = table_row(p, segment.request);
+    const int slot = table_slot(p, segment.request);
     for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
       const int stage = tile % kStages;
       const int count = min(kTile, segment.key_end - key);
       const bool big = count == kTile && (key & ((1 << big_box_log2) - 1)) == 0;
       const int box_log2 = box_log2_of(p, big_box_log2, big);
-      const int boxes = kTile >> box_log2;  // at most a lane each: pages of one token have other kernels
-      const int row = find_boxes(p, early, table, key, count, box_log2, 0);
+      // At most a lane each: pages of one token have other kernels.
+      const int boxes = kTile >> box_log2;
+      const int row = find_boxes(p, early, table_row(p, slot), key, count, box_log2, 0);
+      const CUtensorMap* map = one_of_maps(page_map, small_map, big);
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         const int first = part == 0 ? kLatentChunks : (part - 1) * 4;  // chunk
         const int chunks = part == 0 ? 1 : 4;
         const uint32_t full = shared + L::kFull + (stage * kParts + part) * 8;
+        const uint32_t barrier = __shfl_sync(~0u, full, 0);
         for (int half = first_half; half <= last_half; ++half) {
           ptx::mbarrier_wait(shared + L::kEmpty + ((stage * kParts + part) * 2 + half) * 8,
                              ((tile / kStages) & 1) ^ 1);
           // Not before: the barrier may still count the tile before this one in the stage.
           if (half == first_half) {
-            if (lane == 0) ptx::mbarrier_arrive_expect(full, chunks * kChunkBytes);
+            if (ptx::elect_lane()) ptx::mbarrier_arrive_expect(full, chunks * kChunkBytes);
             __syncwarp();
           }
 #pragma unroll 1
           for (int b = half * boxes >> 1; b < (half + 1) * boxes >> 1; ++b) {
-            const int box_row = __shfl_sync(~0u, row, b);
-            if (lane < chunks) {
-              const int chunk = first + lane;
-              const uint32_t to =
-                  shared + stage * kStageBytes + chunk * kChunkBytes + (b << box_log2) * 128;
-              const CUtensorMap* map = big ? page_map : small_map;
-              if (kPaired) {
-                ptx::tma_load_2d_multicast(to, map, chunk * 64, box_row, full, 3, policy);
-              } else {
-                ptx::tma_load_2d(to, map, chunk * 64, box_row, full, policy);
+            const int box_row = __shfl_sync(~0u, __shfl_sync(~0u, row, b), 0);
+            const uint32_t box_to =
+                __shfl_sync(~0u, shared + stage * kStageBytes + (b << box_log2) * 128, 0);
+            if (ptx::elect_lane()) {
+#pragma unroll
+              for (int i = 0; i < chunks; ++i) {
+                const int chunk = first + i;
+                const uint32_t to = box_to + chunk * kChunkBytes;
+                if (kPaired) {
+                  ptx::tma_load_2d_multicast(to, map, chunk * 64, box_row, barrier, 3, policy);
+                } else {
+                  ptx::tma_load_2d(to, map, chunk * 64, box_row, barrier, policy);
+                }
               }
             }
           }
