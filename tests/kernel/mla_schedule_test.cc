@@ -129,5 +129,37 @@ TEST(MlaSchedule, DraftStepNeverGoesNegative) {
   EXPECT_EQ(visible_keys(0, -1), 0);
 }
 
+// The kernels divide by shares, row pieces and heads this way.
+TEST(MlaSchedule, DividesExactly) {
+  std::mt19937 random(3);
+  std::vector<uint32_t> divisors = {1,   2,   3,   5,   7,          12,         64,
+                                    127, 128, 131, 132, 0x7fffffff, 0x80000000, 0xffffffff};
+  for (int i = 0; i < 300; ++i) divisors.push_back(random() % 1000 + 1);
+  for (const uint32_t divisor : divisors) {
+    const Divider by = divider(divisor);
+    std::vector<uint32_t> dividends = {0, 1, divisor - 1, divisor, 0x7fffffff, 0xffffffff};
+    for (int i = 0; i < 300; ++i) {
+      const uint32_t multiple =
+          divisor * static_cast<uint32_t>(random() % (0xffffffff / divisor) + 1);
+      dividends.insert(dividends.end(), {multiple - 1, multiple, multiple + divisor / 2});
+    }
+    for (const uint32_t dividend : dividends) {
+      ASSERT_EQ(static_cast<uint32_t>(divide(dividend, by)), dividend / divisor)
+          << dividend << " / " << divisor;
+    }
+  }
+}
+
+// What the least log2 is, found by trying.
+TEST(MlaSchedule, FixedUnitIsTheLeast) {
+  for (int splits_log2 : {0, 1, 5}) {
+    for (int key_len : {0, 1, 2, 255, 256, 257, 8191, 8192, 8193, 81920, 1 << 30, 0x7fffffff}) {
+      int log2 = 8;
+      while (log2 + splits_log2 < 31 && (key_len - 1) >> (log2 + splits_log2) > 0) ++log2;
+      EXPECT_EQ(fixed_unit_log2(key_len, 8, splits_log2), log2) << key_len;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace foresail::cuda

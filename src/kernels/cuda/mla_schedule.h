@@ -6,6 +6,9 @@
 // [cut_begin(i), cut_begin(i + 1)): contiguous, every unit exactly once, lengths differ by <= 1.
 #pragma once
 
+#include <bit>
+#include <cstdint>
+
 #ifdef __CUDACC__
 #define FORESAIL_HOST_DEVICE __host__ __device__ __forceinline__
 #else
@@ -13,6 +16,26 @@
 #endif
 
 namespace foresail::cuda {
+
+// Division by a number that the host knows: exact for every dividend below 2^32 (Granlund and
+// Montgomery's round-up). A division by a number in a register takes 30 instructions.
+struct Divider {
+  uint32_t multiplier = 1;
+  uint32_t shift = 0;
+};
+
+inline Divider divider(uint32_t divisor) {
+  Divider d;
+  while ((uint64_t{1} << d.shift) < divisor) ++d.shift;
+  d.multiplier = static_cast<uint32_t>(
+      ((uint64_t{1} << 32) * ((uint64_t{1} << d.shift) - divisor)) / divisor + 1);
+  return d;
+}
+
+FORESAIL_HOST_DEVICE int divide(uint32_t dividend, Divider by) {
+  const uint64_t high = (uint64_t{dividend} * by.multiplier) >> 32;
+  return static_cast<int>((high + dividend) >> by.shift);
+}
 
 // Number of keys visible to the last query row, never negative. key_end may come from a device
 // counter that a draft loop has not advanced yet: `added` is that loop's step.
@@ -30,9 +53,13 @@ FORESAIL_HOST_DEVICE int unit_count(int key_len, int unit_log2) {
 // log2 of the keys a unit where the cut of a request must not depend on the rest of the batch: the
 // least, from `least_log2` on, that cuts it into at most 2^splits_log2 units.
 FORESAIL_HOST_DEVICE int fixed_unit_log2(int key_len, int least_log2, int splits_log2) {
-  int log2 = least_log2;
-  while ((key_len - 1) >> (log2 + splits_log2) > 0) ++log2;
-  return log2;
+  const int last = key_len > 1 ? key_len - 1 : 0;
+#ifdef __CUDA_ARCH__
+  const int bits = 32 - __clz(last);
+#else
+  const int bits = std::bit_width(static_cast<unsigned>(last));
+#endif
+  return bits - splits_log2 > least_log2 ? bits - splits_log2 : least_log2;
 }
 
 // Blocks that receive work: no more than units, so that no block is empty.

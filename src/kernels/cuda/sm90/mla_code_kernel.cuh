@@ -256,8 +256,8 @@ struct CodeConsumer {
     return {static_cast<int>(blockIdx.x), p.partials, p.counters};
   }
 
-  __device__ __forceinline__ void run() {
-    Walker walker(p, blockIdx.x, gridDim.x);
+  __device__ __forceinline__ void run(int first_kv_end) {
+    Walker walker(p, blockIdx.x, first_kv_end);
     Segment segment;
     if (threadIdx.x == 0) *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
     int tile = 0;
@@ -322,36 +322,40 @@ struct CodeConsumer {
 
 template <int N>
 __global__ void __launch_bounds__(kThreads, 1)
-    mla_decode_code_kernel(const __grid_constant__ CUtensorMap page_map,
-                           const __grid_constant__ CUtensorMap small_map,
-                           const __grid_constant__ KernelParams params) {
+    mla_decode_code_kernel(const __grid_constant__ KernelParams params,
+                           const __grid_constant__ CUtensorMap page_map,
+                           const __grid_constant__ CUtensorMap small_map) {
   using L = CodeLayout<N>;
   extern __shared__ __align__(1024) uint8_t smem[];
   const uint32_t shared = ptx::shared_address(smem);
   const int warp = threadIdx.x / 32;
   if (warp == 8 && (threadIdx.x & 31) == 0) {
     if ((shared & 1023) != 0) __trap();  // the swizzle is a function of the address
-    ptx::prefetch_l2(params.kv_end);     // all that follows waits for the lengths
     ptx::prefetch_tensor_map(&page_map);
     ptx::prefetch_tensor_map(&small_map);
+  }
+  if (warp == 9 && (threadIdx.x & 31) == 0) {
     for (int i = 0; i < L::kStages * L::kParts; ++i) {
       ptx::mbarrier_init(shared + L::kFull + i * 8, 1);
     }
     for (int i = 0; i < L::kStages; ++i) ptx::mbarrier_init(shared + L::kEmpty + i * 8, 8);
     ptx::fence_mbarrier_init();
   }
+  ptx::wait_for_predecessor();
+  const int first = first_kv_end(params);
+  EarlyPages<L::kEarlyPages> early;
+  if (warp == 8) early.ask(params);
   __syncthreads();
   ptx::launch_dependents();
-  ptx::wait_for_predecessor();
   if (warp >= 8) {
     ptx::register_decrease<L::kProducerRegisters>();
-    if (warp == 8) produce_keys<L>(params, &page_map, &small_map, shared);
+    if (warp == 8) produce_keys<L>(params, &page_map, &small_map, shared, first, early);
     if (warp == 10) prefetch_tables(params);
   } else {
     ptx::register_increase<L::kConsumerRegisters>();
     CodeConsumer<N> consumer{params,   smem,     shared,
                              warp / 4, warp & 3, static_cast<int>(threadIdx.x & 31)};
-    consumer.run();
+    consumer.run(first);
   }
 }
 

@@ -18,8 +18,8 @@
 namespace foresail::cuda::mla {
 
 struct CodeWideLayout {
-  static constexpr int kCopyRegisters = 48;
-  static constexpr int kScoreRegisters = 112;
+  static constexpr int kCopyRegisters = 40;
+  static constexpr int kScoreRegisters = 120;
   static constexpr int kValueRegisters = 176;
   static_assert(kCopyRegisters + kScoreRegisters + 2 * kValueRegisters == 4 * 128);
   static constexpr int kStages = 3;
@@ -249,8 +249,8 @@ struct CodeScorer {
     }
   }
 
-  __device__ __forceinline__ void run() {
-    Walker walker(p, blockIdx.x, gridDim.x);
+  __device__ __forceinline__ void run(int first_kv_end) {
+    Walker walker(p, blockIdx.x, first_kv_end);
     Segment segment;
     WideTask* tasks = reinterpret_cast<WideTask*>(smem + L::kTasks);
     if (thread == 0) {  // once, or they would stay in registers
@@ -443,9 +443,9 @@ struct CodeAccumulator {
 };
 
 __global__ void __launch_bounds__(kWideThreads, 1)
-    mla_decode_code_wide_kernel(const __grid_constant__ CUtensorMap page_map,
-                                const __grid_constant__ CUtensorMap small_map,
-                                const __grid_constant__ KernelParams params) {
+    mla_decode_code_wide_kernel(const __grid_constant__ KernelParams params,
+                                const __grid_constant__ CUtensorMap page_map,
+                                const __grid_constant__ CUtensorMap small_map) {
   using L = CodeWideLayout;
   extern __shared__ __align__(1024) uint8_t smem[];
   const uint32_t shared = ptx::shared_address(smem);
@@ -453,9 +453,10 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   const int lane = threadIdx.x & 31;
   if (warp == 0 && lane == 0) {
     if ((shared & 1023) != 0) __trap();  // the swizzle is a function of the address
-    ptx::prefetch_l2(params.kv_end);     // all that follows waits for the lengths
     ptx::prefetch_tensor_map(&page_map);
     ptx::prefetch_tensor_map(&small_map);
+  }
+  if (warp == 1 && lane == 0) {
     for (int i = 0; i < L::kStages * L::kParts; ++i) {
       ptx::mbarrier_init(shared + L::kFull + i * 8, 1);
     }
@@ -472,17 +473,20 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
     ptx::fence_mbarrier_init();
   }
+  ptx::wait_for_predecessor();
+  const int first = first_kv_end(params);
+  EarlyPages<L::kEarlyPages> early;
+  if (warp == 0) early.ask(params);
   __syncthreads();
   ptx::launch_dependents();
-  ptx::wait_for_predecessor();
   if (warp < 4) {
     ptx::register_decrease<L::kCopyRegisters>();
-    if (warp == 0) produce_keys<L>(params, &page_map, &small_map, shared);
+    if (warp == 0) produce_keys<L>(params, &page_map, &small_map, shared, first, early);
     if (warp == 2) prefetch_tables(params);
   } else if (warp < 8) {
     ptx::register_decrease<L::kScoreRegisters>();
     CodeScorer scorer{params, smem, shared, static_cast<int>(threadIdx.x & 127), warp & 3, lane};
-    scorer.run();
+    scorer.run(first);
   } else {
     ptx::register_increase<L::kValueRegisters>();
     CodeAccumulator accumulator{params, smem, shared, warp / 4 - 2, warp & 3, lane};

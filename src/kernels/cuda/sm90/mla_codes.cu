@@ -9,15 +9,15 @@ MlaDecodeStatus launch_codes(int columns, const LaunchPlace& place, const CacheM
                              const KernelParams& params) {
   const auto run = [&]<int N>() {
     return merge_fixed<NarrowPieces<N, true>>(
-        launch<mla_decode_code_kernel<N>, kThreads, CodeLayout<N>::kTotal>(place, maps.pages,
-                                                                           maps.small, params),
+        launch<mla_decode_code_kernel<N>, kThreads, CodeLayout<N>::kTotal>(place, params,
+                                                                           maps.pages, maps.small),
         place, params);
   };
   if (columns == 8) return run.template operator()<8>();
   if (columns == 16) return run.template operator()<16>();
   if (columns == 32) return run.template operator()<32>();
   return launch<mla_decode_code_wide_kernel, kWideThreads, CodeWideLayout::kTotal>(
-      place, maps.pages, maps.small, params);
+      place, params, maps.pages, maps.small);
 }
 
 }  // namespace foresail::cuda::mla

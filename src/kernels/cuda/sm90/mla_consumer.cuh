@@ -207,8 +207,8 @@ struct Consumer {
     return {static_cast<int>(blockIdx.x), p.partials, p.counters};
   }
 
-  __device__ __forceinline__ void run() {
-    Walker walker(p, blockIdx.x, gridDim.x);
+  __device__ __forceinline__ void run(int first_kv_end) {
+    Walker walker(p, blockIdx.x, first_kv_end);
     Segment segment;
     if (threadIdx.x == 0) *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
     int tile = 0;

@@ -225,8 +225,11 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
       reinterpret_cast<mla::PartialPiece*>(static_cast<uint8_t*>(p.workspace) + kCounterBytes);
   k.kv_end_add = p.kv_end_add;
   k.batch = p.batch;
+  k.shares = blocks;
+  k.by_shares = divider(blocks);
+  k.by_row_blocks = divider(cut.row_blocks);
+  k.by_heads = divider(p.num_heads);
   k.q_len = p.q_len;
-  k.num_heads = p.num_heads;
   k.rows = rows;
   k.row_blocks = cut.row_blocks;
   k.rows_per_block = cut.rows_per_block;

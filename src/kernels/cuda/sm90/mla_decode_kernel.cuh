@@ -12,10 +12,10 @@ namespace foresail::cuda::mla {
 
 template <int N>
 __global__ void __launch_bounds__(kThreads, 1)
-    mla_decode_kernel(const __grid_constant__ CUtensorMap query_map,
+    mla_decode_kernel(const __grid_constant__ KernelParams params,
+                      const __grid_constant__ CUtensorMap query_map,
                       const __grid_constant__ CUtensorMap page_map,
-                      const __grid_constant__ CUtensorMap small_map,
-                      const __grid_constant__ KernelParams params) {
+                      const __grid_constant__ CUtensorMap small_map) {
   using L = Layout<N>;
   extern __shared__ __align__(1024) uint8_t smem[];
   const uint32_t shared = ptx::shared_address(smem);
@@ -24,12 +24,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     if ((shared & 1023) != 0) __trap();  // the swizzle is a function of the address
     ptx::prefetch_tensor_map(&page_map);
     ptx::prefetch_tensor_map(&small_map);
-    for (int i = 0; i < kStages * kParts; ++i) ptx::mbarrier_init(shared + L::kFull + i * 8, 1);
-    for (int i = 0; i < kStages; ++i) ptx::mbarrier_init(shared + L::kEmpty + i * 8, 8);
-    ptx::fence_mbarrier_init();
   }
   if (warp == 9 && (threadIdx.x & 31) == 0) {
-    ptx::prefetch_l2(params.kv_end);  // all that follows waits for the lengths
+    for (int i = 0; i < kStages * kParts; ++i) ptx::mbarrier_init(shared + L::kFull + i * 8, 1);
+    for (int i = 0; i < kStages; ++i) ptx::mbarrier_init(shared + L::kEmpty + i * 8, 8);
     ptx::prefetch_tensor_map(&query_map);
     for (int i = 0; i < L::kQueryStages; ++i) {
       ptx::mbarrier_init(shared + L::kQueryFull + i * 8, 1);
@@ -37,21 +35,24 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     ptx::fence_mbarrier_init();
   }
+  ptx::wait_for_predecessor();
+  const int first = first_kv_end(params);
+  EarlyPages<L::kEarlyPages> early;
+  if (warp == 8) early.ask(params);
   __syncthreads();
   ptx::launch_dependents();
-  ptx::wait_for_predecessor();
   if (warp >= 8) {
     ptx::register_decrease<L::kProducerRegisters>();
-    if (warp == 8) produce_keys<L>(params, &page_map, &small_map, shared);
+    if (warp == 8) produce_keys<L>(params, &page_map, &small_map, shared, first, early);
     if (warp == 9) {
-      produce_queries<L, N>(params, &query_map, shared, Walker(params, blockIdx.x, gridDim.x), 0);
+      produce_queries<L, N>(params, &query_map, shared, Walker(params, blockIdx.x, first), 0);
     }
     if (warp == 10) prefetch_tables(params);
   } else {
     ptx::register_increase<L::kConsumerRegisters>();
     Consumer<N> consumer{params,   smem,     shared,
                          warp / 4, warp & 3, static_cast<int>(threadIdx.x & 31)};
-    consumer.run();
+    consumer.run(first);
   }
 }
 

@@ -5,11 +5,14 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/mla_schedule.h"
+
 namespace foresail::cuda::mla {
 
 inline constexpr int kLatent = 512;
 inline constexpr int kKeyDim = 576;
-inline constexpr int kTile = 64;              // keys a tile
+inline constexpr int kTileLog2 = 6;
+inline constexpr int kTile = 1 << kTileLog2;  // keys a tile
 inline constexpr int kChunks = kKeyDim / 64;  // 128-byte wide column chunks of a key
 inline constexpr int kLatentChunks = kLatent / 64;
 inline constexpr int kStages = 2;
@@ -21,7 +24,8 @@ inline constexpr int kThreads = 384;
 inline constexpr int kWideRows = 64;      // of the wide kernels, a block
 inline constexpr int kWideThreads = 512;  // copying, scoring, and two value warpgroups
 inline constexpr int kMostShares = 256;   // of the schedule: no device has as many SMs
-inline constexpr int kSmallBox = 16;      // rows of the small tensor box, at most
+inline constexpr int kSmallBoxLog2 = 4;
+inline constexpr int kSmallBox = 1 << kSmallBoxLog2;  // rows of the small tensor box, at most
 inline constexpr float kNegativeInfinity = -__builtin_huge_valf();
 
 // Named barriers. 0 is __syncthreads.
@@ -41,29 +45,34 @@ struct alignas(32) PartialPiece {
   float log_sum[8];
 };
 
+// First what the way to the first copy needs: constants are read line by line, and a block finds
+// none of them in its caches.
 struct KernelParams {
+  const int32_t* kv_end;
   const int32_t* block_table;
   const int32_t* slots;
-  const int32_t* kv_end;
+  int batch;
+  int row_blocks;  // pieces the rows are cut into, each a request of its own to the schedule
+  int kv_end_add;
+  int unit_log2;          // keys a unit of the schedule; the fewest where the cut is fixed
+  int fixed_splits_log2;  // -1: keys are cut evenly over the blocks; else most parts of a request
+  int shares;             // of the schedule
+  Divider by_shares;
+  int page_log2;
+  int max_pages;
+  int pool_rows;  // num_pages * page_size: first row past the pool
+  Divider by_row_blocks;
+  Divider by_heads;
   const __nv_bfloat16* query;
   __nv_bfloat16* output;
   float* lse;
   int* counters;           // [kMostShares * 2 * 2] arrivals at shared requests, zero between calls
   PartialPiece* partials;  // [2 * blocks, pieces], or [requests << fixed_splits_log2, pieces]
-  int kv_end_add;
-  int batch;
   int q_len;
-  int num_heads;
   int rows;            // q_len * num_heads
-  int row_blocks;      // pieces the rows are cut into, each a request of its own to the schedule
   int rows_per_block;  // <= N
-  int page_log2;
-  int max_pages;
-  int pool_rows;          // num_pages * page_size: first row past the pool
-  int unit_log2;          // keys a unit of the schedule; the fewest where the cut is fixed
-  int fixed_splits_log2;  // -1: keys are cut evenly over the blocks; else most parts of a request
-  float scale_log2;       // softmax scale * log2(e), times cache_scale
-  float cache_scale;      // value of a code 1; 1 for a bf16 cache
+  float scale_log2;    // softmax scale * log2(e), times cache_scale
+  float cache_scale;   // value of a code 1; 1 for a bf16 cache
 };
 
 template <int N>

@@ -8,8 +8,8 @@ MlaDecodeStatus launch_narrow(int columns, const LaunchPlace& place, const CUten
                               const CacheMaps& maps, const KernelParams& params) {
   const auto run = [&]<int N>() {
     return merge_fixed<NarrowPieces<N, false>>(
-        launch<mla_decode_kernel<N>, kThreads, Layout<N>::kTotal>(place, query_map, maps.pages,
-                                                                  maps.small, params),
+        launch<mla_decode_kernel<N>, kThreads, Layout<N>::kTotal>(place, params, query_map,
+                                                                  maps.pages, maps.small),
         place, params);
   };
   if (columns == 8) return run.template operator()<8>();

@@ -89,12 +89,12 @@ struct RowTotals {
   float log_sum[2];  // base-2 logarithm of the sum of weights
 };
 
-// The output of a segment, or this block's part of it. slot: where the part lies; totals(b): of
-// rows b * 8 + 2 * (lane % 4) and the next.
-template <typename Pieces, int N, typename Totals>
-__device__ __forceinline__ void write_segment(const KernelParams& p, const PartSet& set, int slot,
-                                              bool whole, const RowRange& rows, int warp,
-                                              const Totals& totals, float (&out)[4][N / 2]) {
+// The output of a segment (kWhole), or this block's part of it. slot: where the part lies;
+// totals(b): of rows b * 8 + 2 * (lane % 4) and the next.
+template <typename Pieces, int N, bool kWhole, typename Totals>
+__device__ __forceinline__ void write_rows(const KernelParams& p, const PartSet& set, int slot,
+                                           const RowRange& rows, int warp, const Totals& totals,
+                                           float (&out)[4][N / 2]) {
   const int lane = threadIdx.x & 31;
   PartialPiece* to = set.template piece<Pieces>(slot, warp);
 #pragma unroll
@@ -103,26 +103,28 @@ __device__ __forceinline__ void write_segment(const KernelParams& p, const PartS
     const int row = b * 8 + lane / 4;
     __nv_bfloat16* output = p.output + static_cast<int64_t>(rows.first + row) * kLatent +
                             Pieces::first_dim(warp) + Pieces::kLaneDims * (lane % 4);
+    // All exchanges between lanes before the first use of one: they take turns with their latency.
+    uint32_t pairs[2][4];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float* o = &out[i / 2][b * 4 + i % 2 * 2];
+      const float x = o[0] * total.inverse[0], y = o[1] * total.inverse[1];
+      pairs[i / 4][i % 4] =
+          ptx::transpose_matrix(kWhole ? ptx::pack_bf16(x, y) : ptx::pack_half(x, y));
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      uint32_t pairs[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* o = &out[half * 2 + i / 2][b * 4 + i % 2 * 2];
-        const float x = o[0] * total.inverse[0], y = o[1] * total.inverse[1];
-        pairs[i] = ptx::transpose_matrix(whole ? ptx::pack_bf16(x, y) : ptx::pack_half(x, y));
-      }
       if constexpr (Pieces::kInterleaved) {  // even dims and odd dims to neighbours
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
-          const uint32_t even = pairs[i], odd = pairs[i + 1];
-          pairs[i] = __byte_perm(even, odd, 0x5410);
-          pairs[i + 1] = __byte_perm(even, odd, 0x7632);
+          const uint32_t even = pairs[half][i], odd = pairs[half][i + 1];
+          pairs[half][i] = __byte_perm(even, odd, 0x5410);
+          pairs[half][i + 1] = __byte_perm(even, odd, 0x7632);
         }
       }
-      if (!whole) {
+      if constexpr (!kWhole) {
         PartialPiece* piece = &to[(b * 2 + half) * 8];
-        Pieces::store(piece, pairs);
+        Pieces::store(piece, pairs[half]);
         if (lane < 4) {  // lanes 0-3 know the sums of two rows each
           __stcg(reinterpret_cast<float2*>(piece->log_sum) + lane,
                  float2{total.log_sum[0], total.log_sum[1]});
@@ -130,14 +132,25 @@ __device__ __forceinline__ void write_segment(const KernelParams& p, const PartS
       } else if (row < rows.count) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          *reinterpret_cast<uint32_t*>(output + half * 128 + Pieces::pair_dim(i)) = pairs[i];
+          *reinterpret_cast<uint32_t*>(output + half * 128 + Pieces::pair_dim(i)) = pairs[half][i];
         }
       }
     }
-    if (whole && p.lse != nullptr && warp == 0 && lane < 4) {
+    if (kWhole && p.lse != nullptr && warp == 0 && lane < 4) {
       write_lse(p, rows, b * 8 + 2 * lane, total.log_sum[0]);
       write_lse(p, rows, b * 8 + 2 * lane + 1, total.log_sum[1]);
     }
+  }
+}
+
+template <typename Pieces, int N, typename Totals>
+__device__ __forceinline__ void write_segment(const KernelParams& p, const PartSet& set, int slot,
+                                              bool whole, const RowRange& rows, int warp,
+                                              const Totals& totals, float (&out)[4][N / 2]) {
+  if (__shfl_sync(~0u, whole, 0)) {  // the exchanges between lanes need whole warps
+    write_rows<Pieces, N, true>(p, set, slot, rows, warp, totals, out);
+  } else {
+    write_rows<Pieces, N, false>(p, set, slot, rows, warp, totals, out);
   }
 }
 

@@ -24,9 +24,14 @@ __device__ __forceinline__ void prefetch_tables(const KernelParams& p) {
   }
 }
 
-__device__ __forceinline__ const int32_t* table_row(const KernelParams& p, int request) {
-  const int real = p.row_blocks == 1 ? request : request / p.row_blocks;
-  const int slot = p.slots != nullptr ? __ldg(p.slots + real) : real;
+__device__ __forceinline__ int table_slot(const KernelParams& p, int request) {
+  const int real = p.row_blocks == 1 ? request : divide(request, p.by_row_blocks);
+  return p.slots != nullptr ? __ldg(p.slots + real) : real;
+}
+
+// Found anew wherever it is asked for: a slot is one register through a loop, a pointer two.
+__device__ __forceinline__ const int32_t* table_row(const KernelParams& p, int slot) {
+  asm volatile("" : "+r"(slot));
   return p.block_table + static_cast<int64_t>(slot) * p.max_pages;
 }
 
@@ -37,16 +42,18 @@ template <int kPerLane>
 struct EarlyPages {
   int entry[kPerLane];  // page i * 32 + lane
 
+  EarlyPages() = default;
+
   static __device__ __forceinline__ int count(const KernelParams& p) {
     return p.batch == 1 ? min(kPerLane * 32, p.max_pages) : 0;
   }
 
-  __device__ __forceinline__ explicit EarlyPages(const KernelParams& p) {
-    const int32_t* table = p.batch == 1 ? table_row(p, 0) : nullptr;
+  __device__ __forceinline__ void ask(const KernelParams& p) {
+    const int32_t* table = p.batch == 1 ? table_row(p, table_slot(p, 0)) : nullptr;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int at = i * 32 + static_cast<int>(threadIdx.x & 31);
-      entry[i] = at < count(p) ? __ldg(table + at) : 0;
+      entry[i] = at < count(p) ? ptx::load_ahead(table + at) : 0;
     }
   }
 
@@ -70,18 +77,27 @@ struct EarlyPages {
   }
 };
 
-// Keys a box of a tile that moves in full boxes (big), or of a tail.
-__device__ __forceinline__ int box_keys(const KernelParams& p, int big_box, bool big) {
-  return big ? big_box : min(kSmallBox, 1 << p.page_log2);
+// log2 of the keys a box of a tile that moves in full boxes (big), or of a tail.
+__device__ __forceinline__ int box_log2_of(const KernelParams& p, int big_box_log2, bool big) {
+  return big ? big_box_log2 : min(kSmallBoxLog2, p.page_log2);
 }
 
 // Lane i finds the pool row of box first + i of a tile of `count` keys from `key` on.
 template <typename Early>
 __device__ __forceinline__ int find_boxes(const KernelParams& p, const Early& early,
-                                          const int32_t* table, int key, int count, int box,
+                                          const int32_t* table, int key, int count, int box_log2,
                                           int first) {
-  const int at = (first + static_cast<int>(threadIdx.x & 31)) * box;
+  const int at = (first + static_cast<int>(threadIdx.x & 31)) << box_log2;
   return early.pool_row(p, table, key + at, at < count);
+}
+
+// The map of full boxes or of small ones. Like all operands of copies it comes from lane 0: if the
+// compiler cannot see that lanes agree, it issues the copies in a loop over the lanes.
+__device__ __forceinline__ const CUtensorMap* one_of_maps(const CUtensorMap* full,
+                                                          const CUtensorMap* small, bool big) {
+  const auto* base = reinterpret_cast<const uint8_t*>(full);
+  const int offset = static_cast<int>(reinterpret_cast<const uint8_t*>(small) - base);
+  return reinterpret_cast<const CUtensorMap*>(base + __shfl_sync(~0u, big ? 0 : offset, 0));
 }
 
 // One warp streams the key tiles of all segments. A full tile inside the pages moves as boxes of
@@ -89,36 +105,47 @@ __device__ __forceinline__ int find_boxes(const KernelParams& p, const Early& ea
 // aimed past the pool so that the copy engine fills zeros without reading memory.
 template <typename L>
 __device__ __forceinline__ void produce_keys(const KernelParams& p, const CUtensorMap* page_map,
-                                             const CUtensorMap* small_map, uint32_t shared) {
-  const int lane = threadIdx.x & 31;
-  const uint64_t policy = ptx::evict_first_policy();
-  const EarlyPages<L::kEarlyPages> early(p);
-  Walker walker(p, blockIdx.x, gridDim.x);
+                                             const CUtensorMap* small_map, uint32_t shared,
+                                             int first_kv_end,
+                                             const EarlyPages<L::kEarlyPages>& early) {
+  Walker walker(p, blockIdx.x, first_kv_end);
   Segment segment;
-  const int big_box = min(1 << p.page_log2, kTile);
+  const int big_box_log2 = min(p.page_log2, kTileLog2);
   int tile = 0;
   while (walker.next(p, &segment)) {
-    const int32_t* table = table_row(p, segment.request);
+    const int slot = table_slot(p, segment.request);
     for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
       const int stage = tile % L::kStages;
       const int count = min(kTile, segment.key_end - key);
-      const bool big = count == kTile && key % big_box == 0;
-      const int box = box_keys(p, big_box, big);
-      const int boxes = kTile / box;
+      const bool big = count == kTile && (key & ((1 << big_box_log2) - 1)) == 0;
+      const int box_log2 = box_log2_of(p, big_box_log2, big);
+      const int boxes = kTile >> box_log2;
       const uint32_t full = shared + L::kFull + stage * L::kParts * 8;
+#pragma unroll 1
       for (int first = 0; first < boxes; first += 32) {
-        const int row = find_boxes(p, early, table, key, count, box, first);
+        const int row = find_boxes(p, early, table_row(p, slot), key, count, box_log2, first);
         ptx::mbarrier_wait(shared + L::kEmpty + stage * 8, ((tile / L::kStages) & 1) ^ 1);
-        if (first == 0 && lane < L::kParts) {
-          ptx::mbarrier_arrive_expect(full + lane * 8, L::kStageBytes / L::kParts);
+        if (first == 0 && ptx::elect_lane()) {
+#pragma unroll
+          for (int part = 0; part < L::kParts; ++part) {
+            ptx::mbarrier_arrive_expect(full + part * 8, L::kStageBytes / L::kParts);
+          }
         }
         __syncwarp();
+        const CUtensorMap* map = one_of_maps(page_map, small_map, big);
+        const uint32_t barrier = __shfl_sync(~0u, full, 0);
+        const uint64_t policy = ptx::evict_first_policy();
+#pragma unroll 1
         for (int b = first; b < min(boxes, first + 32); ++b) {
-          const int box_row = __shfl_sync(~0u, row, b & 31);
-          if (lane < L::kTileChunks) {
-            ptx::tma_load_2d(shared + stage * L::kStageBytes + lane * kChunkBytes + b * box * 128,
-                             big ? page_map : small_map, lane * L::kChunkColumns, box_row,
-                             full + (lane / (L::kTileChunks / L::kParts)) * 8, policy);
+          const int box_row = __shfl_sync(~0u, __shfl_sync(~0u, row, b & 31), 0);
+          const uint32_t to =
+              __shfl_sync(~0u, shared + stage * L::kStageBytes + (b << box_log2) * 128, 0);
+          if (ptx::elect_lane()) {
+#pragma unroll
+            for (int chunk = 0; chunk < L::kTileChunks; ++chunk) {
+              ptx::tma_load_2d(to + chunk * kChunkBytes, map, chunk * L::kChunkColumns, box_row,
+                               barrier + chunk / (L::kTileChunks / L::kParts) * 8, policy);
+            }
           }
         }
       }
@@ -132,19 +159,23 @@ __device__ __forceinline__ void produce_keys(const KernelParams& p, const CUtens
 template <typename L, int N>
 __device__ __forceinline__ void produce_queries(const KernelParams& p, const CUtensorMap* map,
                                                 uint32_t shared, Walker walker, int skip_rows) {
-  const int lane = threadIdx.x & 31;
   Segment segment;
   for (int i = 0; walker.next(p, &segment); ++i) {
     const int stage = i % L::kQueryStages;
     const int row = RowRange(p, segment.request).first + skip_rows;
     ptx::mbarrier_wait(shared + L::kQueryEmpty + stage * 8, ((i / L::kQueryStages) & 1) ^ 1);
     const uint32_t full = shared + L::kQueryFull + stage * 8;
-    if (lane == 0) ptx::mbarrier_arrive_expect(full, L::kQueryBytes);
-    __syncwarp();
-    if (lane < kChunks) {
-      ptx::tma_load_2d(shared + L::kQuery + stage * L::kQueryBytes + lane * N * 128, map, lane * 64,
-                       row, full);
+    const uint32_t to = __shfl_sync(~0u, shared + L::kQuery + stage * L::kQueryBytes, 0);
+    const uint32_t barrier = __shfl_sync(~0u, full, 0);
+    const int first_row = __shfl_sync(~0u, row, 0);
+    if (ptx::elect_lane()) {
+      ptx::mbarrier_arrive_expect(barrier, L::kQueryBytes);
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        ptx::tma_load_2d(to + chunk * N * 128, map, chunk * 64, first_row, barrier);
+      }
     }
+    __syncwarp();
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/mla_schedule.h"
 #include "kernels/cuda/sm90/mla_layout.cuh"
+#include "kernels/cuda/sm90/ptx.h"
 
 namespace foresail::cuda::mla {
 
@@ -24,12 +25,28 @@ struct alignas(16) SharedRequest {
   int units;
 };
 
-__device__ __forceinline__ int key_len_of(const KernelParams& p, int request) {
-  if (p.row_blocks == 1) return visible_keys(__ldg(p.kv_end + request), p.kv_end_add);
-  const int real = request / p.row_blocks;
+// Keys that a (virtual) request's last row sees; kv_end: of the real one.
+__device__ __forceinline__ int key_len_of(const KernelParams& p, int request, int kv_end) {
+  if (p.row_blocks == 1) return visible_keys(kv_end, p.kv_end_add);
+  const int real = divide(request, p.by_row_blocks);
   const int last_row = min(p.rows, (request - real * p.row_blocks + 1) * p.rows_per_block) - 1;
-  const int hidden = p.q_len - 1 - last_row / p.num_heads;
-  return visible_keys(__ldg(p.kv_end + real), p.kv_end_add - hidden);
+  const int hidden = p.q_len - 1 - divide(last_row, p.by_heads);
+  return visible_keys(kv_end, p.kv_end_add - hidden);
+}
+
+__device__ __forceinline__ const int32_t* kv_end_of(const KernelParams& p, int request) {
+  return p.kv_end + (p.row_blocks == 1 ? request : divide(request, p.by_row_blocks));
+}
+
+__device__ __forceinline__ int key_len_of(const KernelParams& p, int request) {
+  return key_len_of(p, request, __ldg(kv_end_of(p, request)));
+}
+
+// kv_end of (virtual) request `lane`: every walk begins with it, so that it is asked for before all
+// else, and looked at later.
+__device__ __forceinline__ int first_kv_end(const KernelParams& p) {
+  const int lane = threadIdx.x & 31;
+  return lane < p.batch * p.row_blocks ? ptx::load_ahead(kv_end_of(p, lane)) : 0;
 }
 
 __device__ __forceinline__ int unit_log2_of(const KernelParams& p, int key_len) {
@@ -37,9 +54,12 @@ __device__ __forceinline__ int unit_log2_of(const KernelParams& p, int key_len) 
   return fixed_unit_log2(key_len, p.unit_log2, p.fixed_splits_log2);
 }
 
-__device__ __forceinline__ int units_of(const KernelParams& p, int request) {
-  const int key_len = key_len_of(p, request);
+__device__ __forceinline__ int units_of_length(const KernelParams& p, int key_len) {
   return unit_count(key_len, unit_log2_of(p, key_len));
+}
+
+__device__ __forceinline__ int units_of(const KernelParams& p, int request) {
+  return units_of_length(p, key_len_of(p, request));
 }
 
 // Where the rows of a (virtual) request lie.
@@ -57,16 +77,16 @@ struct RowRange {
       last_query = p.q_len - 1;
       return;
     }
-    const int real = request / p.row_blocks;
+    const int real = divide(request, p.by_row_blocks);
     in_request = (request - real * p.row_blocks) * p.rows_per_block;
     first = real * p.rows + in_request;
     count = min(p.rows - in_request, p.rows_per_block);
-    last_query = (in_request + count - 1) / p.num_heads;
+    last_query = divide(in_request + count - 1, p.by_heads);
   }
 
   // How many of the last keys a row of the piece does not see.
   __device__ __forceinline__ int hidden_keys(const KernelParams& p, int row) const {
-    const int query = p.q_len == 1 ? 0 : (in_request + row) / p.num_heads;
+    const int query = p.q_len == 1 ? 0 : divide(in_request + row, p.by_heads);
     return last_query - min(query, last_query);
   }
 };
@@ -80,44 +100,44 @@ struct Walker {
   int request;
   int first_unit;
 
-  // Share `block` of at most `most`.
-  __device__ __forceinline__ Walker(const KernelParams& p, int block, int most) {
+  // Share `block`. first: first_kv_end.
+  __device__ __forceinline__ Walker(const KernelParams& p, int block, int first) {
     const int lane = threadIdx.x & 31;
     const int requests = p.batch * p.row_blocks;
     request = 0;
     first_unit = 0;
-    if (requests <= 32) {
-      const int own = lane < requests ? units_of(p, lane) : 0;
-      if (requests == 1) {
-        total = __shfl_sync(~0u, own, 0);
-        take_share(block, most);
-        return;
-      }
-      const int inclusive = prefix_sum(own);
-      total = __shfl_sync(~0u, inclusive, 31);
-      take_share(block, most);
-      find_first(0, 0, own, inclusive);
+    int own = lane < requests ? units_of_length(p, key_len_of(p, lane, first)) : 0;
+    if (requests == 1) {
+      total = __shfl_sync(~0u, own, 0);
+      take_share(p, block);
       return;
     }
-    total = 0;
-    for (int i = lane; i < requests; i += 32) total += units_of(p, i);
-    total = __reduce_add_sync(~0u, total);
-    take_share(block, most);
+    int sum = own;
+#pragma unroll 1
+    for (int i = lane + 32; i < requests; i += 32) sum += units_of(p, i);
+    total = __reduce_add_sync(~0u, sum);
+    take_share(p, block);
     // Prefix sums over 32 requests at a time until one of them holds this block's first unit.
     int before = 0;
-    for (int base = 0; base < requests; base += 32) {
-      const int i = base + lane;
-      const int own = i < requests ? units_of(p, i) : 0;
+#pragma unroll 1
+    for (int base = 0;; base += 32) {
       const int inclusive = prefix_sum(own);
       if (find_first(base, before, own, inclusive)) return;
       before += __shfl_sync(~0u, inclusive, 31);
+      const int i = base + 32 + lane;
+      own = i < requests ? units_of(p, i) : 0;
     }
   }
 
-  __device__ __forceinline__ void take_share(int block, int most) {
-    blocks = blocks_used(total, most);
-    unit = block < blocks ? cut_begin(block, total, blocks) : 0;
-    unit_end = block < blocks ? cut_begin(block + 1, total, blocks) : 0;
+  __device__ __forceinline__ void take_share(const KernelParams& p, int block) {
+    blocks = blocks_used(total, p.shares);
+    if (total <= p.shares) {
+      unit = block < total ? block : 0;
+      unit_end = block < total ? block + 1 : 0;
+      return;
+    }
+    unit = divide(static_cast<unsigned>(block) * total, p.by_shares);
+    unit_end = divide(static_cast<unsigned>(block + 1) * total, p.by_shares);
   }
 
   static __device__ __forceinline__ int prefix_sum(int own) {

@@ -8,10 +8,10 @@ MlaDecodeStatus launch_wide(bool paired, const LaunchPlace& place, const CUtenso
                             const CacheMaps& maps, const KernelParams& params) {
   if (paired) {
     return launch<mla_decode_wide_kernel<true>, kWideThreads, WideLayout::kTotal, 2>(
-        place, query_map, maps.pages, maps.small, params);
+        place, params, query_map, maps.pages, maps.small);
   }
   return launch<mla_decode_wide_kernel<false>, kWideThreads, WideLayout::kTotal>(
-      place, query_map, maps.pages, maps.small, params);
+      place, params, query_map, maps.pages, maps.small);
 }
 
 }  // namespace foresail::cuda::mla

@@ -74,8 +74,8 @@ struct WideShare {
   static __device__ __forceinline__ int rank() {
     return kPaired ? static_cast<int>(ptx::cluster_rank()) : 0;
   }
-  static __device__ __forceinline__ Walker walker(const KernelParams& p) {
-    return Walker(p, blockIdx.x / kBlocks, gridDim.x / kBlocks);
+  static __device__ __forceinline__ Walker walker(const KernelParams& p, int first_kv_end) {
+    return Walker(p, blockIdx.x / kBlocks, first_kv_end);
   }
   static __device__ __forceinline__ int skipped_rows(const KernelParams& p) {
     return kPaired ? rank() * ((p.rows_per_block + 1) / 2) : 0;
@@ -110,50 +110,56 @@ struct WideShare {
 template <bool kPaired>
 __device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
                                                   const CUtensorMap* page_map,
-                                                  const CUtensorMap* small_map, uint32_t shared) {
+                                                  const CUtensorMap* small_map, uint32_t shared,
+                                                  int first_kv_end, const EarlyPages<4>& early) {
   using L = WideLayout;
-  const int lane = threadIdx.x & 31;
   const uint64_t policy = ptx::evict_first_policy();
-  const EarlyPages<4> early(p);
-  Walker walker = WideShare<kPaired>::walker(p);
+  Walker walker = WideShare<kPaired>::walker(p, first_kv_end);
   Segment segment;
-  const int big_box = min(1 << p.page_log2, kTile / 2);
+  const int big_box_log2 = min(p.page_log2, kTileLog2 - 1);
   const int first_half = kPaired ? WideShare<kPaired>::rank() : 0;
   const int last_half = kPaired ? first_half : 1;
   int tile = 0;
   while (walker.next(p, &segment)) {
-    const int32_t* table = table_row(p, segment.request);
+    const int slot = table_slot(p, segment.request);
     for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
       const int stage = tile % kStages;
       const int count = min(kTile, segment.key_end - key);
-      const bool big = count == kTile && key % big_box == 0;
-      const int box = box_keys(p, big_box, big);
-      const int boxes = kTile / box;  // at most a lane each: pages of one token have other kernels
-      const int row = find_boxes(p, early, table, key, count, box, 0);
+      const bool big = count == kTile && (key & ((1 << big_box_log2) - 1)) == 0;
+      const int box_log2 = box_log2_of(p, big_box_log2, big);
+      // At most a lane each: pages of one token have other kernels.
+      const int boxes = kTile >> box_log2;
+      const int row = find_boxes(p, early, table_row(p, slot), key, count, box_log2, 0);
+      const CUtensorMap* map = one_of_maps(page_map, small_map, big);
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         const int first = part == 0 ? kLatentChunks : (part - 1) * 4;  // chunk
         const int chunks = part == 0 ? 1 : 4;
         const uint32_t full = shared + L::kFull + (stage * kParts + part) * 8;
+        const uint32_t barrier = __shfl_sync(~0u, full, 0);
         for (int half = first_half; half <= last_half; ++half) {
           ptx::mbarrier_wait(shared + L::kEmpty + ((stage * kParts + part) * 2 + half) * 8,
                              ((tile / kStages) & 1) ^ 1);
           // Not before: the barrier may still count the tile before this one in the stage.
           if (half == first_half) {
-            if (lane == 0) ptx::mbarrier_arrive_expect(full, chunks * kChunkBytes);
+            if (ptx::elect_lane()) ptx::mbarrier_arrive_expect(full, chunks * kChunkBytes);
             __syncwarp();
           }
-          for (int b = half * boxes / 2; b < (half + 1) * boxes / 2; ++b) {
-            const int box_row = __shfl_sync(~0u, row, b);
-            if (lane < chunks) {
-              const int chunk = first + lane;
-              const uint32_t to =
-                  shared + stage * kStageBytes + chunk * kChunkBytes + b * box * 128;
-              const CUtensorMap* map = big ? page_map : small_map;
-              if (kPaired) {
-                ptx::tma_load_2d_multicast(to, map, chunk * 64, box_row, full, 3, policy);
-              } else {
-                ptx::tma_load_2d(to, map, chunk * 64, box_row, full, policy);
+#pragma unroll 1
+          for (int b = half * boxes >> 1; b < (half + 1) * boxes >> 1; ++b) {
+            const int box_row = __shfl_sync(~0u, __shfl_sync(~0u, row, b), 0);
+            const uint32_t box_to =
+                __shfl_sync(~0u, shared + stage * kStageBytes + (b << box_log2) * 128, 0);
+            if (ptx::elect_lane()) {
+#pragma unroll
+              for (int i = 0; i < chunks; ++i) {
+                const int chunk = first + i;
+                const uint32_t to = box_to + chunk * kChunkBytes;
+                if (kPaired) {
+                  ptx::tma_load_2d_multicast(to, map, chunk * 64, box_row, barrier, 3, policy);
+                } else {
+                  ptx::tma_load_2d(to, map, chunk * 64, box_row, barrier, policy);
+                }
               }
             }
           }
@@ -262,8 +268,8 @@ struct WideScorer {
     ptx::mbarrier_wait(shared + L::kSegmentDone + (i & 1) * 8, (i / 2 & 1) ^ 1);
   }
 
-  __device__ __forceinline__ void run() {
-    Walker walker = Share::walker(p);
+  __device__ __forceinline__ void run(int first_kv_end) {
+    Walker walker = Share::walker(p, first_kv_end);
     Segment segment;
     WideTask* tasks = reinterpret_cast<WideTask*>(smem + L::kTasks);
     int tile = 0;
@@ -477,10 +483,10 @@ struct WideAccumulator {
 
 template <bool kPaired>
 __global__ void __launch_bounds__(kWideThreads, 1)
-    mla_decode_wide_kernel(const __grid_constant__ CUtensorMap query_map,
+    mla_decode_wide_kernel(const __grid_constant__ KernelParams params,
+                           const __grid_constant__ CUtensorMap query_map,
                            const __grid_constant__ CUtensorMap page_map,
-                           const __grid_constant__ CUtensorMap small_map,
-                           const __grid_constant__ KernelParams params) {
+                           const __grid_constant__ CUtensorMap small_map) {
   using L = WideLayout;
   extern __shared__ __align__(1024) uint8_t smem[];
   const uint32_t shared = ptx::shared_address(smem);
@@ -490,6 +496,8 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     if ((shared & 1023) != 0) __trap();  // the swizzle is a function of the address
     ptx::prefetch_tensor_map(&page_map);
     ptx::prefetch_tensor_map(&small_map);
+  }
+  if (warp == 1 && lane == 0) {
     for (int i = 0; i < kStages; ++i) {
       for (int part = 0; part < kParts; ++part) {
         ptx::mbarrier_init(shared + L::kFull + (i * kParts + part) * 8, 1);
@@ -508,29 +516,28 @@ __global__ void __launch_bounds__(kWideThreads, 1)
       ptx::mbarrier_init(shared + L::kTotalsFull + i * 8, 4 * 32);
       ptx::mbarrier_init(shared + L::kSegmentDone + i * 8, 8 * 32);
     }
-    ptx::fence_mbarrier_init();
-  }
-  if (warp == 1 && lane == 0) {
-    ptx::prefetch_l2(params.kv_end);  // all that follows waits for the lengths
     ptx::prefetch_tensor_map(&query_map);
     ptx::mbarrier_init(shared + L::kQueryFull, 1);
     ptx::mbarrier_init(shared + L::kQueryEmpty, 4);
     ptx::fence_mbarrier_init();
   }
   __syncwarp();
+  ptx::wait_for_predecessor();
+  const int first = first_kv_end(params);
+  EarlyPages<4> early;
+  if (warp == 0) early.ask(params);
   if (kPaired) {
     ptx::cluster_sync();
   } else {
     __syncthreads();
   }
   ptx::launch_dependents();
-  ptx::wait_for_predecessor();
   if (warp < 4) {
     ptx::register_decrease<L::kCopyRegisters>();
-    if (warp == 0) wide_produce_keys<kPaired>(params, &page_map, &small_map, shared);
+    if (warp == 0) wide_produce_keys<kPaired>(params, &page_map, &small_map, shared, first, early);
     if (warp == 1) {
       produce_queries<WideLayout, kWideRows>(params, &query_map, shared,
-                                             WideShare<kPaired>::walker(params),
+                                             WideShare<kPaired>::walker(params, first),
                                              WideShare<kPaired>::skipped_rows(params));
     }
     if (warp == 2) prefetch_tables(params);
@@ -538,7 +545,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     ptx::register_decrease<L::kScoreRegisters>();
     WideScorer<kPaired> scorer{params,   smem, shared, static_cast<int>(threadIdx.x & 127),
                                warp & 3, lane};
-    scorer.run();
+    scorer.run(first);
   } else {
     ptx::register_increase<L::kValueRegisters>();
     WideAccumulator<kPaired> accumulator{

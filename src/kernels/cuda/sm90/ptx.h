@@ -21,6 +21,20 @@ __device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t arrival
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
 
+// True in one lane of the warp, which all enter together. Where the compiler sees that, it issues a
+// bulk copy once; under another condition it makes a loop over the lanes that may hold.
+__device__ __forceinline__ bool elect_lane() {
+  uint32_t elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "elect.sync _|p, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}\n"
+      : "=r"(elected));
+  return elected != 0;
+}
+
 // Makes the initialised barriers visible to the copy engine.
 __device__ __forceinline__ void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -233,6 +247,13 @@ __device__ __forceinline__ void store_shared_unordered(uint32_t address, float x
 
 __device__ __forceinline__ void prefetch_l2(const void* pointer) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
+}
+
+// A read of what no one writes, issued where it stands: nobody waits until the value is used.
+__device__ __forceinline__ int load_ahead(const int* pointer) {
+  int value;
+  asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(value) : "l"(pointer));
+  return value;
 }
 
 __device__ __forceinline__ int load_acquire(const int* pointer) {
