@@ -388,6 +388,17 @@ TEST_F(Completions, LogprobsInTheNativeShape) {
   EXPECT_EQ(last["output_token_logprobs"], meta["output_token_logprobs"]);
   EXPECT_FALSE(last.contains("output_top_logprobs"));
 
+  other = body;  // the prompt's are not repeated by every event
+  other["stream"] = true;
+  const auto events = post("/generate", other).chunks();
+  for (size_t i = 0; i < events.size(); ++i) {
+    const OrderedJson& told = events[i]["meta_info"];
+    const bool at_an_end = i == 0 || i + 1 == events.size();
+    EXPECT_EQ(told["input_token_logprobs"].size(), at_an_end ? ids.size() : 0u) << i;
+    EXPECT_EQ(told["input_top_logprobs"].size(), at_an_end ? ids.size() : 0u) << i;
+  }
+  EXPECT_EQ(events.back()["meta_info"]["input_top_logprobs"], meta["input_top_logprobs"]);
+
   for (const bool stream : {false, true}) {  // a prompt scored and nothing written
     other = body;
     other["sampling_params"]["max_new_tokens"] = 0;

@@ -17,9 +17,9 @@ class GenerateProjection final : public Projection {
         tokenizer_(spec.names_in_logprobs ? model.tokenizer : nullptr) {}
 
   std::string whole(const GenerationRecord& record) const override {
-    if (!is_list_) return json_text(answer(record, record.choices[0]));
+    if (!is_list_) return json_text(answer(record, record.choices[0], true));
     OrderedJson list = OrderedJson::array();
-    for (const Choice& choice : record.choices) list.push_back(answer(record, choice));
+    for (const Choice& choice : record.choices) list.push_back(answer(record, choice, true));
     return json_text(list);
   }
 
@@ -27,35 +27,40 @@ class GenerateProjection final : public Projection {
   std::string opening(const GenerationRecord& record) const override {
     std::string events;
     for (const Choice& choice : record.choices)
-      if (choice.finish) events += told(record, choice);
+      if (choice.finish) events += told(record, choice, true);
     return events;
   }
 
   std::string piece(const GenerationRecord& record, const Piece& piece) const override {
-    return told(record, record.choices[piece.choice]);
+    const Choice& choice = record.choices[piece.choice];
+    const bool is_first = choice.ids.size() == piece.ids.size();
+    return told(record, choice, is_first || choice.finish);
   }
 
   std::string closing(const GenerationRecord&) const override { return std::string(kDoneEvent); }
   bool tells_aborts() const override { return true; }
 
  private:
-  std::string told(const GenerationRecord& record, const Choice& choice) const {
-    OrderedJson json = answer(record, choice);
+  // Everything so far, but the prompt's log probabilities only in the first event and the last: they
+  // do not change, and may be a megabyte.
+  std::string told(const GenerationRecord& record, const Choice& choice, bool with_prompt) const {
+    OrderedJson json = answer(record, choice, with_prompt);
     if (is_list_) json["index"] = choice.index;
     return event(json_text(json));
   }
 
-  OrderedJson answer(const GenerationRecord& record, const Choice& choice) const {
+  OrderedJson answer(const GenerationRecord& record, const Choice& choice, bool with_prompt) const {
     OrderedJson meta = meta_info_json(record, choice);
-    if (logprobs_) add_logprobs(meta, record, choice);
+    if (logprobs_) add_logprobs(meta, record, choice, with_prompt);
     return {{"text", choice.text}, {"output_ids", choice.ids}, {"meta_info", std::move(meta)}};
   }
 
-  void add_logprobs(OrderedJson& meta, const GenerationRecord& record, const Choice& choice) const {
+  void add_logprobs(OrderedJson& meta, const GenerationRecord& record, const Choice& choice,
+                    bool with_prompt) const {
     OrderedJson input = OrderedJson::array(), output = input, input_top = input, output_top = input;
     const std::vector<int32_t>& prompt = record.prompts[choice.prompt];
     // They come with the first token. The first one that is told has none: what it follows is not.
-    if (scores_prompt_ && choice.prompt_logprobs.size() + 1 == prompt.size())
+    if (with_prompt && scores_prompt_ && choice.prompt_logprobs.size() + 1 == prompt.size())
       for (auto i = static_cast<size_t>(logprob_start_); i < prompt.size(); ++i) {
         const bool first = i == static_cast<size_t>(logprob_start_);
         const TokenLogprobs* logprobs = first ? nullptr : &choice.prompt_logprobs[i - 1];
