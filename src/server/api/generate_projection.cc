@@ -41,8 +41,8 @@ class GenerateProjection final : public Projection {
   bool tells_aborts() const override { return true; }
 
  private:
-  // Everything so far, but the prompt's log probabilities only in the first event and the last: they
-  // do not change, and may be a megabyte.
+  // Everything so far, but the prompt's log probabilities only in the first event and the last:
+  // they do not change, and may be a megabyte.
   std::string told(const GenerationRecord& record, const Choice& choice, bool with_prompt) const {
     OrderedJson json = answer(record, choice, with_prompt);
     if (is_list_) json["index"] = choice.index;
