@@ -38,7 +38,8 @@ class HostMemory final : public Memory {
 }  // namespace
 
 Memory& host_memory() {
-  static HostMemory memory;
+  // Never destroyed: a static model gives its memory back later than any static made after it.
+  static HostMemory& memory = *new HostMemory;
   return memory;
 }
 

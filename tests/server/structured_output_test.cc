@@ -82,7 +82,8 @@ TEST_F(StructuredOutput, EveryApiAndSpelling) {
   // Sampled, several choices: each keeps to it.
   const TestResponse several =
       complete({{"regex", "[a-z]{1,9}\\."}, {"n", 3}, {"temperature", 1}, {"max_tokens", 30}});
-  for (const OrderedJson& choice : several.json()["choices"])
+  const OrderedJson sampled = several.json();
+  for (const OrderedJson& choice : sampled["choices"])
     EXPECT_TRUE(std::regex_match(choice["text"].get<std::string>(), std::regex("[a-z]{1,9}\\.")));
 }
 
