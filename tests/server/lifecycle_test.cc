@@ -226,6 +226,31 @@ TEST(SlowServer, ALargeEventReachesItsReader) {
   EXPECT_EQ(metric(server.port(), "foresail:slow_readers_dropped_total"), 0);
 }
 
+// Neither the limit on idle connections nor that on those that end cuts an answer.
+TEST(SlowServer, ALargeAnswerReachesASlowReader) {
+  ServeOptions options = tales_options();
+  options.http.keep_alive_timeout = std::chrono::milliseconds(300);
+  options.engine.context_length = 2048;
+  Server server(options);
+  server.load();
+  const OrderedJson body = {{"prompt", std::vector<int>(1500, 5)},
+                            {"n", 4},
+                            {"echo", true},
+                            {"logprobs", 20},
+                            {"max_tokens", 1}};
+  for (const char* field : {"", "Connection: close\r\n"}) {
+    TestClient client(server.port());
+    const int small = 64 << 10;
+    setsockopt(client.descriptor(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    client.send(request_text("POST", "/v1/completions", json_text(body), field));
+    std::this_thread::sleep_for(std::chrono::milliseconds(6000));
+    const TestResponse answer = client.read();
+    EXPECT_TRUE(answer.ended) << field;
+    EXPECT_GT(answer.body.size(), size_t{1} << 20) << field;
+  }
+  EXPECT_EQ(metric(server.port(), "foresail:slow_readers_dropped_total"), 0);
+}
+
 TEST(SlowServer, ARequestLargerThanTheQueueIsNotToldToTryAgain) {
   ServeOptions options = tales_options();
   options.max_queued_requests = 2;

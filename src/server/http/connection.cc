@@ -511,6 +511,8 @@ void Connection::on_read_deadline() {
   switch (state_) {
     case State::kIdle:
     case State::kLingering:
+      // An answer is still on its way to a slow reader, which write_timer_ watches.
+      if (writing_) return set_read_deadline(kLinger);
       return close();
     case State::kHeader:
       ++counters_.header_timeout_total;
@@ -529,7 +531,7 @@ void Connection::linger() {
   parser_.reset();
   state_ = State::kLingering;
   input_.consume(input_.size());
-  set_read_deadline(std::max(kLinger, writing_ ? limits_.write_timeout : kLinger));
+  set_read_deadline(kLinger);
   flush();
   read();
 }
