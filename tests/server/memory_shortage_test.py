@@ -96,6 +96,9 @@ class MemoryShortage(unittest.TestCase):
         server.may_take(None)
         self.assertEqual(server.text(), text)
         self.assertGreater(server.metric("foresail:memory_reserve_draws_total"), 0)
+        until = time.monotonic() + 10  # an answer is out before its request is counted as ended
+        while server.metric("foresail:num_requests_running") and time.monotonic() < until:
+            time.sleep(0.05)
         self.assertEqual(server.metric("foresail:num_requests_running"), 0)
         server.process.send_signal(signal.SIGTERM)
         self.assertEqual(server.process.communicate(timeout=60)[0], "")
