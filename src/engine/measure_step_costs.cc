@@ -72,8 +72,7 @@ class MadeUpBatch {
         if (depth > 0) accepted[depth].push_back(time(depth, true));
       }
     }
-    MeasuredBatch result{
-        static_cast<int32_t>(requests_.size()), {}, {0.0}, catch_up_seconds()};
+    MeasuredBatch result{static_cast<int32_t>(requests_.size()), {}, {0.0}, catch_up_seconds()};
     for (int32_t depth = 0; depth <= max_depth; ++depth) {
       result.seconds.push_back(median(refused[depth]));
       if (depth > 0)
@@ -116,35 +115,29 @@ class MadeUpBatch {
     const int64_t row_count = std::min<int64_t>(page_size_, context_len_ - 1);
     if (page_size_ == 1 || row_count == 0) return 0.0;  // none ever wait
     std::vector<double> times;
-    for (int round = 0; round < kLeastRounds; ++round) times.push_back(extend(1, row_count));
+    for (int round = 0; round < kLeastRounds; ++round) times.push_back(extend(row_count));
     return median(times) * static_cast<double>(requests_.size()) / static_cast<double>(row_count);
   }
 
-  // The drafter takes in that many rows of each of the first requests.
-  double extend(size_t request_count, int64_t row_count) {
+  // The drafter takes in that many rows of the first request.
+  double extend(int64_t row_count) {
     Drafter& drafter = *model_.drafter();
-    row_count = std::min(row_count, context_len_ - 1);
     const auto width =
         static_cast<int64_t>(drafter.target_layers().size()) * model_.config().hidden_dim;
-    const auto rows_in_all = static_cast<int64_t>(request_count) * row_count;
-    states_.resize(rows_in_all * width);
-    for (size_t i = 0; i < states_.size(); ++i)
-      states_[i] = static_cast<float>(random_uniform(0, i, RandomPurpose::kShuffle)) - 0.5f;
+    std::vector<float> states(row_count * width);
+    for (size_t i = 0; i < states.size(); ++i)
+      states[i] = static_cast<float>(random_uniform(0, i, RandomPurpose::kShuffle)) - 0.5f;
     const int64_t first_position = context_len_ - 1 - row_count;
-    std::vector<ExtendRows> rows;
-    for (size_t i = 0; i < request_count; ++i) {
-      const RequestState& request = requests_[i];
-      const auto tokens = std::span(request.tokens).first(context_len_);
-      rows.push_back({.request = {.slot = request.slot,
-                                  .page_table = request.page_table,
-                                  .tokens = tokens,
-                                  .sampling = &request.sampling},
-                      .first_position = static_cast<int32_t>(first_position),
-                      .next_tokens = tokens.subspan(first_position + 1),
-                      .state_row = static_cast<int64_t>(i) * row_count});
-    }
+    const RequestState& request = requests_[0];
+    const auto tokens = std::span(request.tokens).first(context_len_);
+    const ExtendRows rows = {.request = {.slot = request.slot,
+                                         .page_table = request.page_table,
+                                         .tokens = tokens,
+                                         .sampling = &request.sampling},
+                             .first_position = static_cast<int32_t>(first_position),
+                             .next_tokens = tokens.subspan(first_position + 1)};
     const auto start = std::chrono::steady_clock::now();
-    drafter.extend(rows, {states_.data(), DType::kF32, rows_in_all, width, width});
+    drafter.extend({&rows, 1}, {states.data(), DType::kF32, row_count, width, width});
     return seconds_since(start);
   }
 
@@ -156,7 +149,6 @@ class MadeUpBatch {
   LoadedModel& model_;
   int page_size_;  // tokens
   int64_t context_len_;
-  std::vector<float> states_;
   std::vector<std::vector<int32_t>> page_tables_;
   std::vector<std::vector<int32_t>> continuations_;
   std::vector<RequestState> requests_;
