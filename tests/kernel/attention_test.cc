@@ -91,6 +91,26 @@ TEST_P(Attention, LatentRowsEqualDecodeRows) {
     }
 }
 
+// A key that is no number reaches the rows that see it, and none of those beside them that do not.
+TEST_P(Attention, LatentRowsAreSpoiltByKeysTheySee) {
+  const Geometry g = {5, 66, 16, 16, 16};
+  for (const DType cache_dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3})
+    for (const int known : {1, 2, 31, 63, 64, 65, 513}) {
+      SCOPED_TRACE(GetParam().label() + " keys " + std::to_string(known));
+      PooledSet set(GetParam());
+      const ScatteredCache cache(cache_dtype, 16, g.latent, g.rope, {known});  // NaN behind them
+      const Tensor q = Tensor(DType::kF32, 4, g.heads * (g.latent + g.rope)).randomize(5);
+      Tensor alone(act(), 1, g.heads * g.latent), all(act(), 4, g.heads * g.latent);
+      const SequenceRows one[] = {{0, 1, known, cache.table(0)}};
+      const SequenceRows four[] = {{0, 4, known + 3, cache.table(0)}};
+      set->latent_attention(q.pick({0}), g.heads, kScale, one, cache.view(), alone);
+      set->latent_attention(q, g.heads, kScale, four, cache.view(), all);
+      expect_same_row(all, 0, alone, 0, "row before");
+      for (int row = 1; row < 4; ++row)
+        for (int64_t i = 0; i < all.cols(); ++i) EXPECT_TRUE(std::isnan(all.at(row, i)));
+    }
+}
+
 struct Expanded {
   Tensor nope, rope, value;
   Expanded(int64_t keys, const Geometry& g)

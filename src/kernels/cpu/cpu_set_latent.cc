@@ -123,7 +123,9 @@ void CpuKernels::latent_attention(const MatrixView& q, int head_count, float sof
   const auto run_split = [&](const LaneGroup& group, int64_t split, const std::byte* queries,
                              float* state, int thread) {
     const SequenceRows& seq = sequences[static_cast<size_t>(group.sequence)];
-    int32_t visible[kMaxGroupLanes] = {};
+    // Lanes that only fill up a panel see what the last one sees, so that they mask nothing.
+    int32_t visible[kMaxGroupLanes];
+    std::fill_n(visible, kMaxGroupLanes, group.key_end);
     for (int i = 0; i < group.lane_count; ++i)
       visible[i] = visible_keys(seq, (group.lane_begin + i) / head_count);
     float* decoded = reinterpret_cast<float*>(thread_scratch + thread * scratch_bytes);

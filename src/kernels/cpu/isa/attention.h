@@ -113,6 +113,28 @@ void softmax_block(float* scores, int64_t lanes, int64_t key_count, float scale,
   }
 }
 
+// Values that are no numbers, of keys that not every lane sees: zero times NaN is NaN, so they
+// would reach lanes for which the key weighs zero. They become zero, and who sees the key has its
+// NaN from the score.
+template <typename Kind>
+void spare_blind_lanes(const void* const* rows, bool rows_are_bf16, int64_t from, int64_t key_count,
+                       int64_t value_dim, char* packed_values, float* scores, int64_t lanes) {
+  constexpr int64_t kPanelBytes = kKeyBlock / Kind::kNumbersPerStep * kStepBytes;
+  constexpr int64_t kNumberBytes = 4 / Kind::kNumbersPerStep;
+  for (int64_t k = from; k < key_count; ++k) {
+    V sum = zero();  // of zeros, if all are numbers
+    for (int64_t i = 0; i < value_dim; i += kLanes)
+      sum = fma(load_any(rows[k], rows_are_bf16, i, smaller(value_dim - i, kLanes)), zero(), sum);
+    if (sum_lanes(sum) == 0.0f) continue;
+    char* values = packed_values + k / Kind::kNumbersPerStep * kStepBytes +
+                   k % Kind::kNumbersPerStep * kNumberBytes;
+    for (int64_t i = 0; i < value_dim; ++i)
+      __builtin_memset(values + i / kLanes * kPanelBytes + i % kLanes * 4, 0, kNumberBytes);
+    for (int64_t lane = 0; lane < lanes; lane += kLanes)
+      store(scores + k * lanes + lane, set1(__builtin_nanf("")));
+  }
+}
+
 template <typename Kind>
 void attention(const AttentionArgs& args) {
   constexpr bool kPairs = Kind::kNumbersPerStep == 2;
@@ -142,12 +164,13 @@ void attention(const AttentionArgs& args) {
 
   for (int64_t begin = args.key_begin; begin < args.key_end; begin += kKeyBlock) {
     const int64_t key_count = smaller(args.key_end - begin, kKeyBlock);
-    bool masked = false;
+    int64_t least_seen = key_count;
     for (int64_t lane = 0; lane < lanes; ++lane) {
       const int64_t seen = args.visible[lane] - begin;
-      masked |= seen < key_count;
+      least_seen = smaller(least_seen, seen < 0 ? 0 : seen);
       visible[lane] = static_cast<float>(seen);
     }
+    const bool masked = least_seen < key_count;
     const void* const* rows = args.key_rows + (begin - args.key_begin);
     const char* values = static_cast<const char*>(args.packed_values);
     if (values != nullptr) {
@@ -174,6 +197,9 @@ void attention(const AttentionArgs& args) {
           rows + key, ahead, static_cast<const char*>(args.queries) + panel * steps * kStepBytes,
           steps * kStepBytes, steps, scores + key * lanes + panel * kLanes, lanes);
     });
+    if (masked && values == own_values)
+      spare_blind_lanes<Kind>(args.key_rows + (begin - args.key_begin), args.rows_are_bf16,
+                              least_seen, key_count, args.value_dim, own_values, scores, lanes);
     softmax_block<Kind>(scores, lanes, key_count, args.scale, visible, masked, args.state.max,
                         args.state.sum, alpha, probabilities);
     constexpr int64_t kPanelBytes = kKeyBlock / Kind::kNumbersPerStep * kStepBytes;
