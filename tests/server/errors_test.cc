@@ -115,6 +115,37 @@ TEST_F(Errors, Row88And89BodiesAndHeadersOverTheLimit) {
   EXPECT_EQ(metric(port(), "foresail:requests_rejected_total", "headers_too_large"), before + 3);
 }
 
+// Field by field within every other limit, and not at its end yet: nobody waits for more of it.
+TEST_F(Errors, AHeadOverTheLimitIsRefusedBeforeItEnds) {
+  const std::string line = "GET /health HTTP/1.1\r\n", field = "X: " + std::string(795, 'a') + "\r\n";
+  std::string fields;
+  while (fields.size() < 79'000) fields += field;
+  const auto start = std::chrono::steady_clock::now();
+  for (const auto& [head, status] : std::vector<std::pair<std::string, int>>{
+           {line + fields, 431},
+           {line + "X: " + std::string(79'000, 'a'), 431},
+           {line + fields + "\r\n", 431},
+           {"GET /" + std::string(79'000, 'a'), 414},
+           {"GET /" + std::string(9'000, 'a') + " HTTP/1.1\r\nHost: x\r\n\r\n", 414},
+           {std::string(79'000, 'A'), 414}}) {
+    TestClient client(port());
+    client.send(head);
+    EXPECT_EQ(client.read().status, status) << head.substr(0, 60);
+    EXPECT_TRUE(client.at_end());
+  }
+  // In pieces, as a network brings it, and one byte too long or exactly as long as may be.
+  for (const size_t more : {0, 1}) {
+    TestClient client(port());
+    std::string head = line + "Host: x\r\n";
+    while (head.size() + 2 * field.size() < (64 << 10)) head += field;
+    head += "Y: " + std::string((64 << 10) + more - head.size() - 7, 'b') + "\r\n\r\n";
+    ASSERT_EQ(head.size(), (64 << 10) + more);
+    for (size_t at = 0; at < head.size(); at += 1'000) client.send(head.substr(at, 1'000));
+    EXPECT_EQ(client.read().status, more == 0 ? 200 : 431);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
 TEST(QueueServer, Row90AFullQueueIs503WithRetryAfter) {
   ServeOptions options = tales_options();
   options.engine.max_running_requests = 1;

@@ -254,6 +254,7 @@ void Connection::parse() {
       }
       state_ = State::kHeader;
       parser_.emplace();
+      head_bytes_ = 0;
       parser_->header_limit(limits_.max_header_bytes);
       parser_->body_limit(limits_.max_body_bytes);
       set_read_deadline(limits_.header_timeout);
@@ -262,6 +263,12 @@ void Connection::parse() {
     const size_t used = parser_->put(input_.data(), error);
     input_.consume(used);
     if (error && error != http::error::need_more) return refuse_parse(error);
+    if (state_ == State::kHeader) {
+      head_bytes_ += used;
+      // The parser's own limit is for what it has not taken yet, and it takes field by field.
+      const size_t waiting = parser_->is_header_done() ? 0 : input_.size();
+      if (head_bytes_ + waiting > limits_.max_header_bytes) return refuse_head();
+    }
     if (state_ == State::kHeader && parser_->is_header_done()) {
       if (!accept_header()) return;
       state_ = State::kBody;
@@ -293,7 +300,7 @@ bool Connection::accept_header() {
   }
   if (message.target().size() > limits_.max_header_line_bytes) {
     ++counters_.header_too_large_total;
-    refuse(431, "headers_too_large",
+    refuse(414, "uri_too_long",
            fmt::format("the request line exceeds {} bytes", limits_.max_header_line_bytes));
     return false;
   }
@@ -364,11 +371,8 @@ void Connection::refuse(int status, std::string_view code, const std::string& me
 }
 
 void Connection::refuse_parse(error_code error) {
-  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-    ++counters_.header_too_large_total;
-    return refuse(431, "headers_too_large",
-                  fmt::format("the request's header exceeds {} bytes", limits_.max_header_bytes));
-  }
+  if (error == http::error::header_limit || error == http::error::buffer_overflow)
+    return refuse_head();
   if (error == http::error::body_limit) {
     ++counters_.body_too_large_total;
     return refuse(413, "request_too_large",
@@ -376,6 +380,14 @@ void Connection::refuse_parse(error_code error) {
   }
   ++counters_.malformed_total;
   refuse(400, "bad_http", fmt::format("not an HTTP/1.1 request: {}", error.message()));
+}
+
+void Connection::refuse_head() {
+  ++counters_.header_too_large_total;
+  const bool has_request_line = !parser_->get().target().empty();
+  refuse(has_request_line ? 431 : 414, has_request_line ? "headers_too_large" : "uri_too_long",
+         fmt::format("the request's {} exceeds {} bytes",
+                     has_request_line ? "header" : "request line", limits_.max_header_bytes));
 }
 
 void Connection::append_head(const HttpResponse& response, const std::string& framing) {

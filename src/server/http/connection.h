@@ -58,6 +58,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void dispatch();
   void refuse(int status, std::string_view code, const std::string& message);
   void refuse_parse(boost::system::error_code error);
+  void refuse_head();
 
   void send(HttpResponse response);
   void start_stream(const HttpResponse& head);
@@ -86,6 +87,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool peer_done_ = false;
   boost::beast::flat_buffer input_;
   std::optional<Parser> parser_;
+  size_t head_bytes_ = 0;  // of the request under way that the parser has taken
   HttpRequest request_;  // its head, while the body comes in
 
   std::shared_ptr<class ConnectionExchange> exchange_;
