@@ -230,6 +230,9 @@ void add_serve_command(Command& app) {
       ->add_option("--admin-api-key", serve_options.admin_api_key,
                    "key for flushing and aborting; without one these work from this machine only")
       ->envname("FORESAIL_ADMIN_API_KEY");
+  command->add_option("--allowed-host", serve_options.allowed_hosts,
+                      "host name that requests may come by and pages from, where there is no key: "
+                      "of a proxy, a tunnel, another site; repeatable");
   command
       ->add_option("--reasoning-parser", serve_options.reasoning_parser,
                    fmt::format("what separates reasoning: auto (by the chat template), none, {}",

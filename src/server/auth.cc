@@ -52,8 +52,8 @@ bool is_local(const HttpRequest& request) {
 
 }  // namespace
 
-Auth::Auth(std::vector<std::string> keys, std::string admin_key)
-    : keys_(std::move(keys)), admin_key_(std::move(admin_key)) {
+Auth::Auth(std::vector<std::string> keys, std::string admin_key, ForeignPages pages)
+    : keys_(std::move(keys)), admin_key_(std::move(admin_key)), pages_(std::move(pages)) {
   for (const std::string& key : keys_) check_key(key);
   if (!admin_key_.empty()) check_key(admin_key_);
 }
@@ -65,6 +65,9 @@ std::optional<ApiError> Auth::refuse(const HttpRequest& request, Access access) 
   bool user = keys_.empty();
   for (const std::string& key : keys_) user |= equal_in_constant_time(presented, key);
   const bool admin = !admin_key_.empty() && equal_in_constant_time(presented, admin_key_);
+  // A page can't show a key that its site wasn't given: who shows one is no victim of a page.
+  if (keys_.empty() && !admin)
+    if (const auto reason = pages_.refuse(request)) return api_error(403, "foreign_page", *reason);
   if (admin || (access == Access::kUser && user)) return std::nullopt;
   if (access == Access::kAdmin && user && admin_key_.empty() && is_local(request))
     return std::nullopt;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/api/error.h"
+#include "server/foreign_pages.h"
 #include "server/http/message.h"
 #include "server/http/router.h"
 
@@ -14,9 +15,10 @@ namespace foresail {
 
 class Auth {
  public:
-  // No keys: everyone is a user. No admin key: admins call from this machine, not through a proxy.
-  // Throws Error{kUsage} for a key that is empty, too long or holds spaces.
-  Auth(std::vector<std::string> keys, std::string admin_key);
+  // No keys: everyone is a user but other sites' pages. No admin key: admins call from this
+  // machine, not through a proxy. Throws Error{kUsage} for a key that is empty, too long or holds
+  // spaces.
+  Auth(std::vector<std::string> keys, std::string admin_key, ForeignPages pages = {});
 
   // Why not, or empty.
   std::optional<ApiError> refuse(const HttpRequest& request, Access access) const;
@@ -25,6 +27,7 @@ class Auth {
  private:
   std::vector<std::string> keys_;
   std::string admin_key_;
+  ForeignPages pages_;
 };
 
 // One key a line; empty lines and those that begin with # are skipped. Throws Error{kUsage}.

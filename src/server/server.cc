@@ -68,7 +68,9 @@ class Server::Parts final : public HttpApplication {
 
 Server::Parts::Parts(ServeOptions the_options)
     : options(std::move(the_options)),
-      auth(options.api_keys, options.admin_api_key),
+      auth(options.api_keys, options.admin_api_key,
+           {.only_names_of_this_machine = is_loopback(options.address),
+            .allowed_hosts = options.allowed_hosts}),
       log(options.log_format),
       open(int64_t{options.engine.max_running_requests} + options.max_queued_requests) {
   const RouteContext context{options, auth, state, serving, http_counters};
@@ -130,7 +132,7 @@ void Server::Parts::drain(std::chrono::milliseconds timeout) {
 
 bool Server::Parts::let_through(const Route& route, Exchange& exchange) {
   if (const auto error = auth.refuse(exchange.request(), route.access)) {
-    metrics.count_rejection("unauthorised");
+    metrics.count_rejection(error->code == "foreign_page" ? error->code : "unauthorised");
     exchange.send(to_response(*error));
     return false;
   }

@@ -26,6 +26,7 @@ struct ServeOptions {
   bool model_sampling_defaults = true;  // from generation_config.json; else OpenAI's
   std::vector<std::string> api_keys;
   std::string admin_api_key;
+  std::vector<std::string> allowed_hosts;  // see ForeignPages
   std::chrono::milliseconds ping_interval{30'000};
   LogFormat log_format = LogFormat::kText;
   bool vllm_metrics = true;

@@ -1,7 +1,11 @@
 // Row 91 of the conformance checklist: keys, and who may change the server's state.
 #include "server/auth.h"
+
+#include <fmt/core.h>
+
 #include "base/error.h"
 #include "base/file.h"
+#include "server/foreign_pages.h"
 #include "server/live_server.h"
 
 namespace foresail {
@@ -70,6 +74,96 @@ TEST(Auth, KeysThatCannotBeSentAreRefused) {
   EXPECT_EQ(read_key_file(path), (std::vector<std::string>{"alpha", "beta"}));
   write_file(path, "# none\n");
   EXPECT_THROW(read_key_file(path), Error);
+}
+
+// What browsers send, page by page; "" is what everything else sends.
+TEST(ForeignPages, AreToldByWhatBrowsersSay) {
+  const auto foreign = [](HttpFields fields, const ForeignPages& pages = {}) {
+    return pages.refuse({.fields = std::move(fields)}).has_value();
+  };
+  const std::pair<std::string, std::string> host = {"host", "10.0.0.5:8000"};
+  EXPECT_FALSE(foreign({host}));
+  EXPECT_FALSE(foreign({}));
+  EXPECT_FALSE(foreign({host, {"origin", "http://10.0.0.5:8000"}}));
+  EXPECT_FALSE(foreign({{"host", "Name:8000"}, {"origin", "http://name:8000"}}));
+  for (const char* origin : {"http://evil.com", "http://10.0.0.5", "http://10.0.0.5:8001", "null",
+                             "http://10.0.0.5:8000.evil.com", "http://evil.com/10.0.0.5:8000"})
+    EXPECT_TRUE(foreign({host, {"origin", origin}})) << origin;
+  for (const char* site : {"cross-site", "same-site", "", "x"}) {
+    EXPECT_TRUE(foreign({host, {"sec-fetch-site", site}})) << site;
+    EXPECT_TRUE(foreign({host, {"sec-fetch-site", "none"}, {"sec-fetch-site", site}})) << site;
+  }
+  // Behind a proxy that changes Host.
+  EXPECT_FALSE(foreign({{"host", "localhost"},
+                        {"origin", "https://llm.example.com"},
+                        {"sec-fetch-site", "same-origin"}}));
+  EXPECT_FALSE(foreign({host, {"sec-fetch-site", "none"}}));
+  const ForeignPages allowing{.allowed_hosts = {"Good.com", "null"}};
+  EXPECT_FALSE(foreign({host, {"origin", "https://good.com:444"}}, allowing));
+  EXPECT_FALSE(
+      foreign({host, {"origin", "https://good.com"}, {"sec-fetch-site", "cross-site"}}, allowing));
+  EXPECT_FALSE(foreign({host, {"origin", "null"}}, allowing));
+  EXPECT_TRUE(foreign({host, {"origin", "https://good.com.evil.com"}}, allowing));
+}
+
+TEST(ForeignPages, OnlyNamesOfThisMachineLeadToLoopback) {
+  const ForeignPages pages{.only_names_of_this_machine = true,
+                           .allowed_hosts = {"llm.example.com"}};
+  const auto foreign = [&](const std::string& host) {
+    return pages.refuse({.fields = {{"host", host}, {"sec-fetch-site", "same-origin"}}})
+        .has_value();
+  };
+  for (const char* host :
+       {"", "localhost", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:8000", "localhost.", "box:8000",
+        "app.localhost:8000", "box.local", "host.docker.internal:8000", "LLM.example.com:8000"})
+    EXPECT_FALSE(foreign(host)) << host;
+  for (const char* host : {"evil.com", "evil.com:8000", "evil.com.:8000", "127.0.0.1.evil.com",
+                           "localhost.evil.com", "1.2.3.4.x.org:8000", "x.localhost.org"})
+    EXPECT_TRUE(foreign(host)) << host;
+}
+
+// What `fetch(url, {method: "POST", mode: "no-cors", body: new Blob([json])})` sends.
+TEST(PageServer, PagesOfOtherSitesSpendNothing) {
+  Server server(tales_options());
+  server.load();
+  TestClient client(server.port());
+  const std::string body = R"({"prompt":"a","max_tokens":1})";
+  const auto status = [&](const std::string& host, const std::string& fields,
+                          const std::string& path = "/v1/completions") {
+    client.send(fmt::format("POST {} HTTP/1.1\r\nHost: {}\r\n{}Content-Length: {}\r\n\r\n{}", path,
+                            host, fields, body.size(), body));
+    const TestResponse response = client.read();
+    EXPECT_EQ(response.body.find("\"code\":\"foreign_page\"") != std::string::npos,
+              response.status == 403);
+    EXPECT_EQ(response.fields.count("access-control-allow-origin"), 0u);
+    return response.status;
+  };
+  const std::string own = fmt::format("127.0.0.1:{}", server.port());
+  EXPECT_EQ(status(own, ""), 200);
+  EXPECT_EQ(status(own, fmt::format("Origin: http://{}\r\n", own)), 200);
+  EXPECT_EQ(status(own, "Origin: http://evil.com\r\nSec-Fetch-Site: cross-site\r\n"), 403);
+  EXPECT_EQ(status(own, "Origin: \xff\xfe\"\r\n"), 403);
+  EXPECT_EQ(status("evil.com", "Origin: http://evil.com\r\n"), 403);
+  EXPECT_EQ(status("evil.com", "", "/abort_request"), 403);
+  EXPECT_EQ(client.request("GET", "/health_generate", "", "Sec-Fetch-Site: cross-site\r\n").status,
+            403);
+  // The page itself and what says whether the server lives are open to all.
+  EXPECT_EQ(client.request("GET", "/", "", "Sec-Fetch-Site: cross-site\r\n").status, 200);
+  EXPECT_EQ(client.request("GET", "/health", "", "Sec-Fetch-Site: cross-site\r\n").status, 200);
+  EXPECT_EQ(metric(server.port(), "foresail:requests_rejected_total", "foreign_page"), 5);
+}
+
+TEST(PageServer, WhoShowsAKeyMayComeFromAnywhere) {
+  ServeOptions options = tales_options();
+  options.api_keys = {"alpha"};
+  Server server(options);
+  server.load();
+  TestClient client(server.port());
+  const std::string page = "Origin: http://ui.example.com\r\nSec-Fetch-Site: cross-site\r\n";
+  EXPECT_EQ(client.request("GET", "/v1/models", "", page).status, 401);
+  EXPECT_EQ(
+      client.request("GET", "/v1/models", "", page + "Authorization: Bearer alpha\r\n").status,
+      200);
 }
 
 // One that listens on :: takes IPv4 too, under names of its own.

@@ -117,7 +117,8 @@ TEST_F(Errors, Row88And89BodiesAndHeadersOverTheLimit) {
 
 // Field by field within every other limit, and not at its end yet: nobody waits for more of it.
 TEST_F(Errors, AHeadOverTheLimitIsRefusedBeforeItEnds) {
-  const std::string line = "GET /health HTTP/1.1\r\n", field = "X: " + std::string(795, 'a') + "\r\n";
+  const std::string line = "GET /health HTTP/1.1\r\n",
+                    field = "X: " + std::string(795, 'a') + "\r\n";
   std::string fields;
   while (fields.size() < 79'000) fields += field;
   const auto start = std::chrono::steady_clock::now();

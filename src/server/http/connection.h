@@ -88,7 +88,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::beast::flat_buffer input_;
   std::optional<Parser> parser_;
   size_t head_bytes_ = 0;  // of the request under way that the parser has taken
-  HttpRequest request_;  // its head, while the body comes in
+  HttpRequest request_;    // its head, while the body comes in
 
   std::shared_ptr<class ConnectionExchange> exchange_;
   bool keep_alive_ = true;  // after the answer under way

@@ -64,6 +64,13 @@ std::string listen_advice(error_code error, const tcp::endpoint& endpoint) {
 
 }  // namespace
 
+bool is_loopback(const ListenAddress& address) {
+  if (!address.unix_path.empty()) return false;
+  error_code error;
+  const auto ip = asio::ip::make_address(address.host, error);
+  return error ? address.host == "localhost" : ip.is_loopback();
+}
+
 struct HttpServer::Parts {
   ListenAddress address;
   HttpLimits limits;

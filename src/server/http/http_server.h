@@ -16,6 +16,9 @@ struct ListenAddress {
   std::string unix_path;           // not empty: this file instead, which ends with the server
 };
 
+// Only this machine reaches it over TCP. Names are not looked up, "localhost" aside.
+bool is_loopback(const ListenAddress& address);
+
 class HttpServer {
  public:
   // `application` outlives the server. Throws Error{kUsage} when the address cannot be bound.
