@@ -51,6 +51,14 @@ void File::read(uint64_t offset_bytes, std::span<std::byte> out) const {
   }
 }
 
+bool is_present(const std::filesystem::path& path, ErrorCode code) {
+  std::error_code error;
+  const auto type = std::filesystem::symlink_status(path, error).type();
+  if (type == std::filesystem::file_type::none)
+    throw_error(code, "cannot look for {}: {}", path.string(), error.message());
+  return type != std::filesystem::file_type::not_found;
+}
+
 std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes, ErrorCode code) {
   File file(path, code);
   if (file.size_bytes() > max_bytes)

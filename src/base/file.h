@@ -33,6 +33,10 @@ class File {
   uint64_t size_bytes_ = 0;
 };
 
+// Whether there is anything of that name: a link that leads nowhere is, and opening it will say
+// what is wrong. Only what does not exist is absent; throws where that can't be told.
+bool is_present(const std::filesystem::path& path, ErrorCode code = ErrorCode::kModel);
+
 // The whole file; refuses more than max_bytes before reading anything.
 std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes,
                            ErrorCode code = ErrorCode::kModel);

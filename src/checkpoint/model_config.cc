@@ -86,11 +86,13 @@ double ModelConfig::rope_amplitude(int64_t /*context_len*/) const {
 
 void require_model_folder(const std::filesystem::path& model_dir) {
   const std::string name = model_dir.string();
-  if (!std::filesystem::exists(model_dir))
+  if (!is_present(model_dir))
     throw_model_error("{}: no such folder (`foresail make-model` writes one to try)", name);
-  if (!std::filesystem::is_directory(model_dir))
-    throw_model_error("{} is not a folder: give the folder that holds config.json", name);
-  if (std::filesystem::exists(model_dir / "config.json")) return;
+  std::error_code error;
+  if (!std::filesystem::is_directory(model_dir, error))
+    throw_model_error("{} is not a folder{}: give the folder that holds config.json", name,
+                      error ? fmt::format(" ({})", error.message()) : "");
+  if (is_present(model_dir / "config.json")) return;
   const std::string foreign = foreign_format(model_dir, "config.json");
   if (!foreign.empty()) throw_model_error("{}: {}", name, foreign);
   throw_model_error("{} holds no config.json: it is not a model folder", name);
@@ -102,12 +104,12 @@ ModelConfig read_model_config(const std::filesystem::path& model_dir) {
   ModelConfig config = parse_model_config(read_text_file(path, kMaxConfigBytes), path.string());
 
   const std::filesystem::path generation_path = model_dir / "generation_config.json";
-  if (std::filesystem::exists(generation_path))
+  if (is_present(generation_path))
     extend_from_generation_config(read_text_file(generation_path, kMaxConfigBytes),
                                   generation_path.string(), config);
 
   const std::filesystem::path quant_path = model_dir / "hf_quant_config.json";
-  if (config.quantization.empty() && std::filesystem::exists(quant_path)) {
+  if (config.quantization.empty() && is_present(quant_path)) {
     const Result<Json> parsed = parse_json(read_text_file(quant_path, kMaxConfigBytes));
     if (!parsed) throw_model_error("{}: {}", quant_path.string(), parsed.error().message);
     config.quantization = parse_modelopt_quantization(ConfigFields(*parsed, quant_path.string()));

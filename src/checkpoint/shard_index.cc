@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "checkpoint/foreign_formats.h"
 #include "checkpoint/printable_name.h"
@@ -102,17 +103,14 @@ ShardIndex parse_shard_index(const std::string& text, const std::string& where) 
 
 ShardSet open_shards(const std::filesystem::path& model_dir) {
   ShardSet set;
-  std::error_code error;
   const std::filesystem::path single = model_dir / kSingleName;
   const std::filesystem::path index_path = model_dir / kIndexName;
-  if (std::filesystem::symlink_status(single, error).type() !=
-      std::filesystem::file_type::not_found) {
+  if (is_present(single)) {
     set.source = single;
     set.files.emplace_back(single);
     return set;
   }
-  if (std::filesystem::symlink_status(index_path, error).type() ==
-      std::filesystem::file_type::not_found) {
+  if (!is_present(index_path)) {
     const std::string foreign = foreign_format(model_dir, kSingleName);
     if (!foreign.empty()) throw_model_error("{}: {}", model_dir.string(), foreign);
     throw_model_error("{}: neither {} nor {} is there: give a folder with a safetensors checkpoint",
@@ -123,8 +121,7 @@ ShardSet open_shards(const std::filesystem::path& model_dir) {
       parse_shard_index(read_text_file(index_path, kMaxIndexBytes), index_path.string());
   for (const std::string& shard : index.shards) {
     const std::filesystem::path path = model_dir / shard;
-    if (std::filesystem::symlink_status(path, error).type() ==
-        std::filesystem::file_type::not_found)
+    if (!is_present(path))
       throw_model_error("{}: shard {} is missing: download it", index_path.string(), shard);
     set.files.emplace_back(path);
   }

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "checkpoint/model_config.h"
 
 namespace foresail {
@@ -21,8 +22,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model_path) {
 
 std::unique_ptr<Tokenizer> find_tokenizer(const std::string& model_path) {
   const std::filesystem::path folder(model_path);
-  const bool present = std::filesystem::exists(folder / "tokenizer.json") ||
-                       std::filesystem::exists(folder / "tiktoken.model");
+  const bool present =
+      is_present(folder / "tokenizer.json") || is_present(folder / "tiktoken.model");
   return present ? load_tokenizer(model_path) : nullptr;
 }
 

@@ -9,7 +9,7 @@ namespace foresail {
 SamplingParams read_sampling_defaults(const std::string& model_path, SamplingParams sampling) {
   constexpr uint64_t kMaxBytes = 1 << 20;
   const std::filesystem::path path = std::filesystem::path(model_path) / "generation_config.json";
-  if (!std::filesystem::exists(path)) return sampling;
+  if (!is_present(path)) return sampling;
   const auto json = parse_ordered_json(read_text_file(path, kMaxBytes));
   if (!json || !json->is_object())
     throw_model_error("{}: {}", path.string(), json ? "not an object" : json.error().message);

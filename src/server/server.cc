@@ -26,12 +26,10 @@ std::vector<std::string> default_names(const std::string& model_path) {
 
 // Null, and said so, where there is none that can be used: many base models have none.
 std::unique_ptr<ChatTemplate> find_chat_template(const std::string& model_path, const Log& log) {
-  try {
-    return std::make_unique<ChatTemplate>(ChatTemplate::load(model_path));
-  } catch (const Error& error) {
-    log.write("no_chat", {{"reason", error.what()}});
-    return nullptr;
-  }
+  auto found = ChatTemplate::find(model_path);
+  if (found) return std::make_unique<ChatTemplate>(*std::move(found));
+  log.write("no_chat", {{"reason", found.error().message}});
+  return nullptr;
 }
 
 }  // namespace

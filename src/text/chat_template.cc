@@ -21,7 +21,7 @@ constexpr const char* kToolUse = "tool_use";
 
 // A file of {"chat_template": ...}; null when it is absent.
 Json read_config(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) return {};
+  if (!is_present(path)) return {};
   auto json = parse_json(read_text_file(path, kMaxConfigBytes));
   if (!json) throw_model_error("{}: {}", path.string(), json.error().message);
   if (!json->is_object()) throw_model_error("{}: must be a JSON object", path.string());
@@ -40,8 +40,8 @@ std::optional<std::string> token_text(const Json& config, const char* key) {
 }
 
 // The templates of a `chat_template` entry by name.
-std::map<std::string, std::string> sources_of(const std::filesystem::path& path,
-                                              const Json& config) {
+Result<std::map<std::string, std::string>> sources_of(const std::filesystem::path& path,
+                                                      const Json& config) {
   std::map<std::string, std::string> out;
   if (!config.is_object() || !config.contains("chat_template")) return out;
   const Json& entry = config["chat_template"];
@@ -55,11 +55,11 @@ std::map<std::string, std::string> sources_of(const std::filesystem::path& path,
            item.contains("template") && item["template"].is_string();
   };
   if (!entry.is_array())
-    throw_model_error("{}: chat_template must be a string or a list", path.string());
+    return input_error(fmt::format("{}: chat_template must be a string or a list", path.string()));
   for (const Json& item : entry) {
-    if (!is_named(item)) {
-      throw_model_error("{}: every chat_template must have a name and a template", path.string());
-    }
+    if (!is_named(item))
+      return input_error(
+          fmt::format("{}: every chat_template must have a name and a template", path.string()));
     out[item["name"].get<std::string>()] = item["template"].get<std::string>();
   }
   return out;
@@ -105,34 +105,44 @@ Result<ChatTemplate> ChatTemplate::parse(std::string source, const jinja::Limits
 
 ChatTemplate ChatTemplate::load(const std::filesystem::path& model_dir,
                                 const jinja::Limits& limits) {
+  auto found = find(model_dir, limits);
+  if (!found) throw_model_error("{}", found.error().message);
+  return *std::move(found);
+}
+
+Result<ChatTemplate> ChatTemplate::find(const std::filesystem::path& model_dir,
+                                        const jinja::Limits& limits) {
   const auto config_path = model_dir / "tokenizer_config.json";
   const Json config = read_config(config_path);
-  std::map<std::string, std::string> sources = sources_of(config_path, config);
-  if (sources.empty()) {
+  auto named = sources_of(config_path, config);
+  if (named && named->empty()) {
     const auto old_path = model_dir / "chat_template.json";
-    sources = sources_of(old_path, read_config(old_path));
+    named = sources_of(old_path, read_config(old_path));
   }
+  if (!named) return tl::unexpected(named.error());
+  std::map<std::string, std::string> sources = *std::move(named);
   const auto main_path = model_dir / "chat_template.jinja";
   const auto extra_dir = model_dir / "additional_chat_templates";
-  if (std::filesystem::exists(main_path)) {
-    sources = {{kDefault, read_text_file(main_path, kMaxTemplateBytes)}};
-  }
-  if (std::filesystem::is_directory(extra_dir)) {
-    for (const auto& entry : std::filesystem::directory_iterator(extra_dir)) {
-      if (entry.path().extension() != ".jinja") continue;
-      sources[entry.path().stem().string()] = read_text_file(entry.path(), kMaxTemplateBytes);
-    }
+  if (is_present(main_path)) sources = {{kDefault, read_text_file(main_path, kMaxTemplateBytes)}};
+  if (is_present(extra_dir)) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(extra_dir, error), end; !error && entry != end;
+         entry.increment(error))
+      if (const auto& path = entry->path(); path.extension() == ".jinja")
+        sources[path.stem().string()] = read_text_file(path, kMaxTemplateBytes);
+    if (error) throw_model_error("cannot read {}: {}", extra_dir.string(), error.message());
   }
   if (sources.empty()) {
-    throw_model_error(
+    return input_error(fmt::format(
         "{}: no chat template (chat_template.jinja or chat_template in tokenizer_config.json)",
-        model_dir.string());
+        model_dir.string()));
   }
   ChatTemplate out;
   out.limits_ = limits;
   for (auto& [name, source] : sources) {
     auto parsed = Parsed::make(name, std::move(source), limits);
-    if (!parsed) throw_model_error("{}: {}", model_dir.string(), parsed.error().message);
+    if (!parsed)
+      return input_error(fmt::format("{}: {}", model_dir.string(), parsed.error().message));
     out.templates_[name] = *std::move(parsed);
   }
   out.bos_token_ = token_text(config, "bos_token");

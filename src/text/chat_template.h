@@ -29,7 +29,11 @@ class ChatTemplate {
  public:
   static Result<ChatTemplate> parse(std::string source, const jinja::Limits& limits = {});
   // chat_template.jinja, else `chat_template` of tokenizer_config.json (a string, or a list of
-  // {name, template}), and additional_chat_templates/*.jinja. Throws Error{kModel}.
+  // {name, template}), and additional_chat_templates/*.jinja. Throws Error{kModel} for files that
+  // cannot be read; that there is no template, or none that is one, is a value.
+  static Result<ChatTemplate> find(const std::filesystem::path& model_dir,
+                                   const jinja::Limits& limits = {});
+  // Throws for all of that.
   static ChatTemplate load(const std::filesystem::path& model_dir,
                            const jinja::Limits& limits = {});
 

@@ -39,16 +39,14 @@ AddedTokenMatcher matcher_of(const TokenizerParts& parts, bool normalized) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& model_dir) {
-  if (!std::filesystem::is_directory(model_dir))
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(model_dir, ignored))
     throw_model_error("{}: no such folder", model_dir.string());
   const auto read = [&](const char* name) {
     return read_text_file(model_dir / name, kMaxFileBytes);
   };
   const auto path_of = [&](const char* name) { return (model_dir / name).string(); };
-  std::error_code ignored;
-  const auto has = [&](const char* name) {
-    return std::filesystem::exists(model_dir / name, ignored);
-  };
+  const auto has = [&](const char* name) { return is_present(model_dir / name); };
 
   const TokenizerConfig config = TokenizerConfig::parse(
       has(kConfigName) ? read(kConfigName) : std::string(), path_of(kConfigName));

@@ -107,6 +107,32 @@ class ExitStatus(unittest.TestCase):
                                os.path.join(folder, name))
             self.assertEqual(self.refused(model=folder)[0], 3)
 
+    def test_3_a_file_that_cannot_be_read_is_not_one_that_is_missing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in os.listdir(MODEL):
+                os.symlink(os.path.join(os.path.abspath(MODEL), name), os.path.join(folder, name))
+            for name in ("config.json", "generation_config.json", "hf_quant_config.json",
+                         "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+                         "additional_chat_templates", "model.safetensors",
+                         "model.safetensors.index.json"):
+                path = os.path.join(folder, name)
+                kept = os.readlink(path) if os.path.islink(path) else None
+                for target in (name, "gone"):  # itself, nothing
+                    if os.path.islink(path):
+                        os.unlink(path)
+                    os.symlink(target, path)
+                    status, line = self.refused(model=folder)
+                    self.assertEqual(status, 3, line)
+                    self.assertIn(name, line)
+                os.unlink(path)
+                if kept:
+                    os.symlink(kept, path)
+        with tempfile.TemporaryDirectory() as folder:
+            looped = os.path.join(folder, "loop")
+            os.symlink("loop", looped)
+            for model in (looped, os.path.join(looped, "model")):
+                self.assertEqual(self.refused(model=model)[0], 3)
+
     def test_4_device(self):
         self.assertEqual(self.refused("--max-total-tokens", "100000000000000")[0], 4)
         if not os.path.exists("/dev/nvidiactl"):

@@ -1,6 +1,7 @@
 // What goldens cannot show: origin of every byte, limits, error lines, files.
 #include "text/chat_template.h"
 
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -179,6 +180,24 @@ TEST_F(ChatTemplateLoad, EveryPlace) {
     write("tokenizer_config.json", bad);
     EXPECT_THROW(ChatTemplate::load(dir_), Error) << bad;
   }
+}
+
+// What is there and can't be read is no file that is missing: it is named.
+TEST_F(ChatTemplateLoad, OnlyWhatDoesNotExistIsAbsent) {
+  fs::remove_all(dir_ / "additional_chat_templates");
+  EXPECT_FALSE(ChatTemplate::find(dir_));
+  for (const char* name : {"tokenizer_config.json", "chat_template.json", "chat_template.jinja",
+                           "additional_chat_templates"})
+    for (const char* target : {name, "gone"}) {
+      fs::create_symlink(target, dir_ / name);
+      try {
+        ChatTemplate::find(dir_);
+        ADD_FAILURE() << name;
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(name));
+      }
+      fs::remove(dir_ / name);
+    }
 }
 
 }  // namespace
