@@ -248,6 +248,9 @@ void add_serve_command(Command& app) {
                    "reasoning_content, or both: \"reasoning\" as well")
       ->capture_default_str()
       ->check(one_of({"reasoning_content", "both"}));
+  command->add_flag("--incremental-streaming-output", serve_options.incremental_generate,
+                    "events of /generate tell text, ids and log probabilities that are new instead "
+                    "of all so far");
   command->add_option("--log-format", flags->log_format, "text, json or off")
       ->capture_default_str()
       ->check(one_of({"text", "json", "off"}));

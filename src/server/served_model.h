@@ -33,6 +33,7 @@ struct ServedModel {
   std::unique_ptr<ChatTemplate> chat_template;  // null: no chat
   ChatSyntax syntax;                            // of its answers
   bool both_reasoning_fields = false;           // "reasoning" beside "reasoning_content"
+  bool incremental_generate = false;            // events of /generate tell only what is new
   std::unique_ptr<GrammarCache> grammars = std::make_unique<GrammarCache>();
   int64_t vocab_size = 0;
   int64_t max_total_len = 0;  // tokens: the longest prompt and output together

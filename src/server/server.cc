@@ -107,6 +107,7 @@ void Server::Parts::load() {
                                       source.value_or(""), *model.tokenizer);
   }
   model.both_reasoning_fields = options.both_reasoning_fields;
+  model.incremental_generate = options.incremental_generate;
   model.vocab_size = read_model_config(wanted.model_path).vocab_size;
   model.max_total_len = engine->max_total_len();
   if (options.model_sampling_defaults) model.defaults = read_sampling_defaults(wanted.model_path);

@@ -33,6 +33,7 @@ struct ServeOptions {
   bool page = true;  // at /
   std::string reasoning_parser = "auto", tool_call_parser = "auto";
   bool both_reasoning_fields = false;
+  bool incremental_generate = false;  // see ServedModel
   std::chrono::milliseconds queue_timeout{60'000};  // 0: none
   std::chrono::milliseconds request_timeout{0};     // 0: none
 };

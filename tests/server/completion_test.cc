@@ -419,5 +419,59 @@ TEST_F(Completions, LogprobsInTheNativeShape) {
   expect_refused(post("/generate", other), "logprob_start_len", "from -1");
 }
 
+// SGLang's clients cut off what they have had of each event; its flag spares them and us that.
+TEST(GenerateServer, EventsTellAllSoFarOrWhatIsNew) {
+  ServeOptions options = tales_options();
+  Server all(options);
+  all.load();
+  options.incremental_generate = true;
+  Server only_new(options);
+  only_new.load();
+  OrderedJson body = {{"text", {"Once upon a time", "The old captain"}},
+                      {"sampling_params", {{"temperature", 0}, {"max_new_tokens", 9}, {"n", 2}}},
+                      {"return_logprob", true},
+                      {"top_logprobs_num", 2},
+                      {"stream", true}};
+  const auto streamed = [&](int port) {
+    std::map<int, std::vector<OrderedJson>> events;  // of each choice
+    for (const OrderedJson& event : TestClient(port).post("/generate", body).chunks())
+      events[event["index"].get<int>()].push_back(event);
+    return events;
+  };
+  auto sofar = streamed(all.port()), fresh = streamed(only_new.port());
+  body["stream"] = false;
+  const OrderedJson whole = TestClient(only_new.port()).post("/generate", body).json();
+  ASSERT_EQ(whole.size(), 4u);
+  for (int choice = 0; choice < 4; ++choice) {
+    const OrderedJson& answer = whole[static_cast<size_t>(choice)];
+    for (const OrderedJson& event : sofar[choice]) {
+      const OrderedJson& meta = event["meta_info"];
+      const size_t count = meta["completion_tokens"].get<size_t>();
+      EXPECT_EQ(event["output_ids"].size(), count);
+      EXPECT_EQ(meta["output_token_logprobs"].size(), count);
+      EXPECT_TRUE(answer["text"].get<std::string>().starts_with(event["text"].get<std::string>()));
+    }
+    EXPECT_EQ(sofar[choice].back()["text"], answer["text"]);
+    EXPECT_EQ(sofar[choice].back()["meta_info"]["output_top_logprobs"],
+              answer["meta_info"]["output_top_logprobs"]);
+    EXPECT_GT(fresh[choice].size(), 1u);
+    std::string text;
+    OrderedJson ids = OrderedJson::array(), logprobs = ids, top = ids;
+    for (const OrderedJson& event : fresh[choice]) {
+      text += event["text"].get<std::string>();
+      for (const OrderedJson& id : event["output_ids"]) ids.push_back(id);
+      for (const OrderedJson& entry : event["meta_info"]["output_token_logprobs"])
+        logprobs.push_back(entry);
+      for (const OrderedJson& entry : event["meta_info"]["output_top_logprobs"])
+        top.push_back(entry);
+      EXPECT_EQ(event["meta_info"]["completion_tokens"], ids.size());
+    }
+    EXPECT_EQ(text, answer["text"]);
+    EXPECT_EQ(ids, answer["output_ids"]);
+    EXPECT_EQ(logprobs, answer["meta_info"]["output_token_logprobs"]);
+    EXPECT_EQ(top, answer["meta_info"]["output_top_logprobs"]);
+  }
+}
+
 }  // namespace
 }  // namespace foresail
