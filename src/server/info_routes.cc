@@ -133,8 +133,7 @@ OrderedJson kv_pages(const RouteContext& context) {
 void send_model(const RouteContext& context, Exchange& exchange) {
   const ServedModel& model = context.serving->model;
   const std::string name = exchange.request().path.substr(std::string("/v1/models/").size());
-  for (const std::string& known : model.names)
-    if (known == name) return send_json(exchange, model_entry(model, name));
+  if (model.has_name(name)) return send_json(exchange, model_entry(model, name));
   ApiError error =
       api_error(404, "model_not_found", "The model `" + name + "` does not exist here");
   error.type = "invalid_request_error";

@@ -1,10 +1,17 @@
 #include "server/served_model.h"
 
+#include <algorithm>
+
 #include "base/file.h"
 #include "base/json.h"
 #include "server/api/json_object.h"
 
 namespace foresail {
+
+bool ServedModel::has_name(std::string_view name) const {
+  return (!path.empty() && name == path) ||
+         std::find(names.begin(), names.end(), name) != names.end();
+}
 
 SamplingParams read_sampling_defaults(const std::string& model_path, SamplingParams sampling) {
   constexpr uint64_t kMaxBytes = 1 << 20;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "foresail/request.h"
@@ -27,8 +28,10 @@ struct ApiLimits {
 };
 
 struct ServedModel {
-  std::vector<std::string> names;               // the first is the one that answers carry
-  bool lax_names = false;                       // any name is this model
+  bool has_name(std::string_view name) const;
+  std::vector<std::string> names;  // the first is the one that answers carry
+  std::string path;        // a name too for who knows it, and told to nobody; empty: is none
+  bool lax_names = false;  // any name is this model
   const Tokenizer* tokenizer = nullptr;         // null: requests come and go as token ids
   std::unique_ptr<ChatTemplate> chat_template;  // null: no chat
   ChatSyntax syntax;                            // of its answers

@@ -17,11 +17,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kCloseTimeout{2000};
 
-std::vector<std::string> default_names(const std::string& model_path) {
-  const std::filesystem::path path = std::filesystem::weakly_canonical(model_path);
-  std::vector<std::string> names = {path.filename().string()};
-  if (model_path != names[0]) names.push_back(model_path);
-  return names;
+std::string default_name(const std::string& model_path) {
+  return std::filesystem::weakly_canonical(model_path).filename().string();
 }
 
 // Null, and said so, where there is none that can be used: many base models have none.
@@ -96,7 +93,11 @@ Server::Parts::~Parts() {
 void Server::Parts::load() {
   const EngineOptions& wanted = options.engine;
   engine = std::make_unique<EngineThread>(wanted);
-  model.names = options.names.empty() ? default_names(wanted.model_path) : options.names;
+  model.names = options.names;
+  if (model.names.empty()) {
+    model.names = {default_name(wanted.model_path)};
+    model.path = wanted.model_path;
+  }
   model.lax_names = options.lax_names;
   model.tokenizer = engine->tokenizer();
   if (model.tokenizer != nullptr) model.chat_template = find_chat_template(wanted.model_path, log);

@@ -43,6 +43,16 @@ TEST_F(Discovery, Row3ModelsList) {
   EXPECT_EQ(get("/v1/models/tales").json(), model);
 }
 
+// Clients that took their server's command line over name a model by its path. Others are not told
+// where it lies.
+TEST_F(Discovery, APathIsANameThatIsNotTold) {
+  const std::string path = tales_options().engine.model_path;
+  EXPECT_EQ(complete({{"model", path}}).status, 200);
+  for (const std::string& told : {get("/v1/models").body, get("/v1/models/x").body,
+                                  complete({{"model", "x"}}).body, get("/model_info").body})
+    EXPECT_EQ(told.find(path), std::string::npos) << told;
+}
+
 TEST_F(Discovery, Row4UnknownModelIs404) {
   const TestResponse response = get("/v1/models/x");
   expect_refused(response, "model", "`x` does not exist", 404);

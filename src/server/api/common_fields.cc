@@ -26,9 +26,7 @@ std::optional<ApiError> check_model_name(JsonObject& fields, const ServedModel& 
   std::string name;
   fields.text("model", kMaxNameBytes, name);
   if (fields.fault()) return api_error(*fields.fault());
-  if (name.empty() || model.lax_names ||
-      std::find(model.names.begin(), model.names.end(), name) != model.names.end())
-    return std::nullopt;
+  if (name.empty() || model.lax_names || model.has_name(name)) return std::nullopt;
   ApiError error = api_error(404, "model_not_found",
                              fmt::format("The model `{}` does not exist here; this server has `{}`",
                                          name, fmt::join(model.names, "`, `")));
