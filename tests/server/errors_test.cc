@@ -147,6 +147,48 @@ TEST_F(Errors, AHeadOverTheLimitIsRefusedBeforeItEnds) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
+// Everybody's bodies together have a limit, too, which nobody can hold against small ones.
+TEST(BodyServer, WhatIsBeingSentAtOnceIsLimited) {
+  ServeOptions options = tales_options();
+  options.http.max_incoming_bytes = 1 << 20;
+  Server server(options);
+  server.load();
+  const std::string small = R"({"prompt":"a","max_tokens":1})";
+  const std::string large =
+      R"({"prompt":"a","max_tokens":1,"x":")" + std::string(100'000, 'x') + "\"}";
+  const auto status = [&](const std::string& body) {
+    return TestClient(server.port()).request("POST", "/v1/completions", body).status;
+  };
+  const auto fill = [&](TestClient& client, bool chunked) {
+    client.send(
+        fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\n{}\r\n{}",
+                    chunked ? "Transfer-Encoding: chunked\r\n" : "Content-Length: 2000000\r\n",
+                    chunked ? "F4000\r\n" : "") +
+        std::string(999'424, ' '));
+  };
+  for (const bool chunked : {false, true}) {
+    EXPECT_TRUE(eventually([&] { return status(large) == 200; }));
+    TestClient holder(server.port());
+    fill(holder, chunked);
+    EXPECT_TRUE(eventually(
+        [&] { return metric(server.port(), "foresail:http_incoming_bytes") == 999'424; }));
+    EXPECT_EQ(status(large), 503);
+    EXPECT_EQ(status(small), 200);
+  }
+  // Who is refused gives back what it had, and so does who leaves.
+  EXPECT_TRUE(eventually([&] { return status(large) == 200; }));
+  EXPECT_EQ(metric(server.port(), "foresail:http_incoming_bytes"), 0);
+  EXPECT_EQ(metric(server.port(), "foresail:requests_rejected_total", "incoming_bytes"), 2);
+  // A request that runs holds nothing of it any more.
+  TestClient running(server.port()), other(server.port());
+  const std::string slow =
+      R"({"prompt":"a","max_tokens":900,"ignore_eos":true,"stream":true,"x":")" +
+      std::string(900'000, 'x') + "\"}";
+  running.send(request_text("POST", "/v1/completions", slow));
+  EXPECT_NE(running.read_until("data: ").find("data: "), std::string::npos);
+  EXPECT_EQ(status(large), 200);
+}
+
 TEST(QueueServer, Row90AFullQueueIs503WithRetryAfter) {
   ServeOptions options = tales_options();
   options.engine.max_running_requests = 1;

@@ -23,6 +23,7 @@ constexpr size_t kMaxPipelinedBytes = 256 << 10;
 constexpr int kSendBufferBytes = 128 << 10;
 constexpr size_t kKeptBufferBytes = 64 << 10;
 constexpr std::chrono::milliseconds kLinger{2000};
+constexpr size_t kSmallBodyBytes = 64 << 10;  // comes in however much others send
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -76,6 +77,7 @@ class ConnectionExchange final : public Exchange {
       : connection_(std::move(connection)), request_(std::move(request)) {}
 
   const HttpRequest& request() const override { return request_; }
+  void forget_body() { request_.body = {}; }
   void send(HttpResponse response) override {
     if (over_) return;
     // Inside a stream there is no place for an answer.
@@ -148,6 +150,7 @@ Connection::Connection(Socket socket, const HttpLimits& limits, HttpCounters& co
 }
 
 Connection::~Connection() {
+  holds_body(0);
   --counters_.connections;
 }
 
@@ -274,7 +277,13 @@ void Connection::parse() {
       state_ = State::kBody;
       parser_->eager(true);  // not earlier: trailer fields would join the head before it is read
     }
-    if (state_ == State::kBody) set_read_deadline(limits_.body_timeout);
+    if (state_ == State::kBody) {
+      set_read_deadline(limits_.body_timeout);
+      if (!holds_body(parser_->get().body().size())) {
+        ++counters_.over_incoming_total;
+        return refuse(503, "server_busy", "Too much is being sent at once: try again soon.");
+      }
+    }
     if (parser_->is_done()) return dispatch();
     // A body is consumed as it comes; what waits is a chunk's first line or what follows the last.
     if (state_ == State::kBody && used == 0 && input_.size() > limits_.max_header_bytes)
@@ -319,6 +328,15 @@ bool Connection::accept_header() {
   return state_ != State::kClosed;
 }
 
+// Whether there is room for so much of the body under way.
+bool Connection::holds_body(size_t bytes) {
+  const bool grows = bytes > body_bytes_;
+  counters_.incoming_bytes += bytes - body_bytes_;
+  body_bytes_ = bytes;
+  return !grows || bytes <= kSmallBodyBytes ||
+         counters_.incoming_bytes <= limits_.max_incoming_bytes;
+}
+
 // Where a body ends must be beyond doubt: a proxy in front that reads another end than we do would
 // let one client write the next one's request.
 bool Connection::takes_body_of(const Parser::value_type& message) {
@@ -358,8 +376,12 @@ void Connection::dispatch() {
   state_ = State::kBusy;
   ++counters_.busy;
   read_timer_.cancel();
-  exchange_ = std::make_shared<ConnectionExchange>(shared_from_this(), std::move(request_));
-  application_.serve(exchange_);
+  const auto exchange =
+      std::make_shared<ConnectionExchange>(shared_from_this(), std::move(request_));
+  exchange_ = exchange;
+  application_.serve(exchange);
+  exchange->forget_body();  // parsed by now: it shall not stay as long as an answer takes
+  holds_body(0);
 }
 
 void Connection::refuse(int status, std::string_view code, const std::string& message) {
@@ -541,6 +563,7 @@ void Connection::on_read_deadline() {
 // Closing with bytes unread would reset the connection and lose the answer on its way.
 void Connection::linger() {
   parser_.reset();
+  holds_body(0);
   state_ = State::kLingering;
   input_.consume(input_.size());
   set_read_deadline(kLinger);
@@ -562,6 +585,7 @@ void Connection::lose_client() {
 
 void Connection::close() {
   state_ = State::kClosed;
+  holds_body(0);
   read_timer_.cancel();
   write_timer_.cancel();
   exchange_timer_.cancel();

@@ -53,6 +53,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_read(boost::system::error_code error, size_t bytes);
   void parse();
   bool accept_header();
+  bool holds_body(size_t bytes);
   bool takes_body_of(const Parser::value_type& message);
   void read_head(const Parser::value_type& message);
   void dispatch();
@@ -88,6 +89,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::beast::flat_buffer input_;
   std::optional<Parser> parser_;
   size_t head_bytes_ = 0;  // of the request under way that the parser has taken
+  size_t body_bytes_ = 0;  // counted in incoming_bytes
   HttpRequest request_;    // its head, while the body comes in
 
   std::shared_ptr<class ConnectionExchange> exchange_;

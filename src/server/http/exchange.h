@@ -39,7 +39,7 @@ class Exchange {
 class HttpApplication {
  public:
   virtual ~HttpApplication() = default;
-  // Answers now or later.
+  // Answers now or later; the body is there until this returns.
   virtual void serve(std::shared_ptr<Exchange> exchange) = 0;
   // The body of a refusal that never became a request.
   virtual HttpResponse fault(int status, std::string_view code, const std::string& message) = 0;

@@ -10,6 +10,8 @@ namespace foresail {
 
 struct HttpLimits {
   uint64_t max_body_bytes = 32ull << 20;
+  // Of all bodies that are coming in, where one of more than 64 KiB is to take more.
+  uint64_t max_incoming_bytes = 512ull << 20;
   uint32_t max_header_bytes = 64 << 10;  // request line and fields together
   int max_header_fields = 100;
   uint32_t max_header_line_bytes = 8 << 10;
@@ -24,8 +26,10 @@ struct HttpLimits {
 };
 
 struct HttpCounters {
-  std::atomic<int64_t> connections{0};  // open now
-  std::atomic<int64_t> busy{0};         // of them, with a request under way
+  std::atomic<int64_t> connections{0};      // open now
+  std::atomic<int64_t> busy{0};             // of them, with a request under way
+  std::atomic<uint64_t> incoming_bytes{0};  // of bodies that are not parsed yet
+  std::atomic<int64_t> over_incoming_total{0};
   std::atomic<int64_t> accepted_total{0};
   std::atomic<int64_t> over_connections_total{0};
   std::atomic<int64_t> header_too_large_total{0};
