@@ -128,8 +128,8 @@ void read_prompts(JsonObject& fields, std::string_view name, const ServedModel& 
     if (item.is_string()) {
       if (model.tokenizer == nullptr)
         return fields.refuse(name, "must be token ids: the model has no tokenizer");
-      prompts.texts.push_back(item.get<std::string>());
-      prompts.ids.push_back(model.tokenizer->encode(prompts.texts.back(), {.add_bos = true}));
+      prompts.texts.emplace_back(item.get<std::string>());
+      prompts.ids.push_back(model.tokenizer->encode(*prompts.texts.back(), {.add_bos = true}));
     } else {
       std::vector<int32_t> ids;
       fields.token_ids(name, item, SIZE_MAX, ids);
@@ -138,8 +138,7 @@ void read_prompts(JsonObject& fields, std::string_view name, const ServedModel& 
         if (id >= model.vocab_size)
           return fields.refuse(name, fmt::format("holds token id {}, the vocabulary ends at {}", id,
                                                  model.vocab_size - 1));
-      prompts.texts.push_back(model.tokenizer == nullptr ? std::string()
-                                                         : model.tokenizer->decode(ids, false));
+      prompts.texts.emplace_back();
       prompts.ids.push_back(std::move(ids));
     }
     // The engine continues a text; there is nothing to continue. (A begin token is something.)

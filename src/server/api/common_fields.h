@@ -27,7 +27,7 @@ bool asks_for_something(const OrderedJson& value);
 // A prompt's text or ids, as strings and lists come in "prompt", "text" or "input_ids".
 struct PromptList {
   std::vector<std::vector<int32_t>> ids;
-  std::vector<std::string> texts;
+  std::vector<std::optional<std::string>> texts;  // none: it came as ids
   bool batch = false;
 };
 void read_prompts(JsonObject& fields, std::string_view name, const ServedModel& model,

@@ -44,8 +44,13 @@ ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const Served
   if (fields.fault()) return tl::unexpected(api_error(*fields.fault()));
   spec.prompts = std::move(prompts.ids);
   spec.batch = prompts.batch;
-  if (echo) spec.echoes = std::move(prompts.texts);
   if (auto error = fit_context(spec, max_tokens, model, "prompt")) return tl::unexpected(*error);
+  // Not earlier: of what does not fit there may be millions of ids.
+  for (size_t i = 0; echo && i < spec.prompts.size(); ++i) {
+    if (!prompts.texts[i] && model.tokenizer != nullptr)
+      prompts.texts[i] = model.tokenizer->decode(spec.prompts[i], false);
+    spec.echoes.push_back(std::move(prompts.texts[i]).value_or(""));
+  }
   return spec;
 }
 
