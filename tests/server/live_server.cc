@@ -29,7 +29,9 @@ ServeOptions tales_options() {
 
 Server& shared_server() {
   static Server* const server = [] {
-    auto* fresh = new Server(tales_options());
+    ServeOptions options = tales_options();
+    options.engine.speculative.adaptive = false;  // drafts are there to count, whatever they cost
+    auto* fresh = new Server(options);
     fresh->load();
     return fresh;
   }();
