@@ -120,6 +120,53 @@ TEST_P(GpuAttention, LatentRowsEqualDecodeRows) {
   }
 }
 
+// A key that is no number, as the set stores it, reaches the rows that see it, and none of those
+// beside them that do not.
+TEST_P(GpuAttention, RowsAreSpoiltByKeysTheySee) {
+  constexpr int kRows = 4;
+  const int geometries[][3] = {{16, 512, 64}, {4, 512, 64}, {40, 512, 64}, {5, 64, 16}};
+  for (const auto& [heads, latent, rope] : geometries)
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3})
+      for (const int known : {1, 2, 31, 63, 64, 65, 513}) {
+        SCOPED_TRACE(
+            fmt::format("heads {} latent {} {} keys {}", heads, latent, dtype_name(dtype), known));
+        const ScatteredCache cache(dtype, 64, latent, rope, {known});
+        const Copy storage(set(), cache.storage());
+        LatentCache device = cache.view();
+        device.data = storage.view().data;
+        Tensor kv = Tensor(DType::kF32, kRows - 1, latent + rope).randomize(8);
+        std::vector<int32_t> positions, slots;
+        for (int i = 0; i < kRows - 1; ++i) {
+          kv.set(i, 3 * i, std::numeric_limits<float>::quiet_NaN());
+          positions.push_back(i);
+          slots.push_back(static_cast<int32_t>(cache.slot(0, known + i)));
+        }
+        const Tensor turns = Tensor(DType::kF32, kRows, rope / 2).randomize(9);
+        const Tensor ones = Tensor(DType::kF32, 1, latent).fill(1.0f);
+        const Copy device_turns(set(), turns), device_ones(set(), ones);
+        set().begin_pass({.positions = positions, .slots = slots, .page_size = 64});
+        set().store_latent(Copy(set(), kv), device_ones.f32(), 1e-6f,
+                           {device_turns.f32(), device_turns.f32(), rope, RopeLayout::kAdjacentPairs},
+                           positions, slots, device);
+
+        const Tensor q = Tensor(DType::kF32, kRows, heads * (latent + rope)).randomize(5, 0.5f);
+        const SequenceRows one[] = {{0, 1, known, cache.table(0)}};
+        const SequenceRows all[] = {{0, kRows, known + kRows - 1, cache.table(0)}};
+        const Tensor alone = attend_in(device, q.pick({0}), heads, 0.1f, one,
+                                       Tensor(DType::kF32, 1, heads * latent));
+        const Tensor got =
+            attend_in(device, q, heads, 0.1f, all, Tensor(DType::kF32, kRows, heads * latent));
+        if (GetParam())
+          expect_same_row(got, 0, alone, 0, "row before");
+        else
+          expect_close(got.pick({0}), alone, 1.5e-2, "row before");
+        int64_t numbers = 0;
+        for (int row = 1; row < kRows; ++row)
+          for (int64_t i = 0; i < got.cols(); ++i) numbers += !std::isnan(got.at(row, i));
+        EXPECT_EQ(numbers, 0);
+      }
+}
+
 // T20, T21: pages beyond 2^31 and 2^32 bytes, and table entries past the length that lead nowhere.
 TEST_P(GpuAttention, PoolsBeyondFourGibibytes) {
   constexpr int kHeads = 4, kLatent = 512, kRope = 64, kWidth = kLatent + kRope, kPage = 64;
