@@ -33,6 +33,29 @@ class GpuAttention : public testing::TestWithParam<bool> {
     return device_out.read(result);
   }
 
+  void expect_latent(int heads, int latent, int rope, DType dtype, int page_size,
+                     const std::vector<int>& lengths, const std::vector<int>& counts) {
+    const auto ref = create_ref_kernels(DType::kBF16);
+    const ScatteredCache cache(dtype, page_size, latent, rope, lengths);
+    std::vector<SequenceRows> rows;
+    int total = 0;
+    for (size_t s = 0; s < lengths.size(); ++s) {
+      rows.push_back({total, counts[s], lengths[s], cache.table(s)});
+      total += counts[s];
+    }
+    const Tensor q = Tensor(DType::kF32, total, heads * (latent + rope), 2).randomize(3, 0.5f);
+    Tensor want = Tensor(DType::kF32, total, heads * latent).fill(7.0f);
+    ref->latent_attention(q, heads, 0.1f, rows, cache.view(), want);
+    for (const DType act : {DType::kF32, DType::kBF16}) {
+      const Tensor blank = Tensor(act, total, heads * latent).fill(7.0f);
+      const Tensor got = attend(q, heads, 0.1f, rows, cache, blank);
+      const bool bf16 = act == DType::kBF16 || !is_exact(cache, heads);
+      expect_close(got, want, bf16 ? 1.5e-2 : 1e-5,
+                   fmt::format("heads {} latent {} page {} {}", heads, latent, page_size,
+                               dtype_name(dtype)));
+    }
+  }
+
  private:
   std::unique_ptr<KernelSet> set_ = create_cuda_kernels({.deterministic = GetParam()});
 };
@@ -40,7 +63,6 @@ INSTANTIATE_TEST_SUITE_P(Kernels, GpuAttention, testing::Bool(),
                          [](const auto& test) { return test.param ? "deterministic" : "fastest"; });
 
 TEST_P(GpuAttention, LatentMatchesOracle) {
-  const auto ref = create_ref_kernels(DType::kBF16);
   const int geometries[][3] = {{16, 512, 64}, {4, 512, 64},  {128, 512, 64}, {20, 512, 64},
                                {5, 256, 64},  {40, 256, 32}, {1, 32, 16},    {3, 33, 6}};
   for (const auto& [heads, latent, rope] : geometries)
@@ -48,29 +70,21 @@ TEST_P(GpuAttention, LatentMatchesOracle) {
       for (const int page_size : {1, 16, 32, 64}) {
         if (heads >= 16 && page_size != 64 && page_size != 16) continue;  // time
         const bool with_long = page_size == 64 && heads < 20;
-        const std::vector<int> lengths = {1, page_size, page_size + 1, 0, 150, with_long ? 600 : 7};
-        const ScatteredCache cache(dtype, page_size, latent, rope, lengths);
         // One decode row, whole prompt, two rows, padding, five rows of a long one, more rows than
         // one call of the tensor-core kernel takes.
-        const std::vector<int> counts = {1, std::min(page_size, 9), 1, 2, 5, with_long ? 70 : 2};
-        std::vector<SequenceRows> rows;
-        int total = 0;
-        for (size_t s = 0; s < lengths.size(); ++s) {
-          rows.push_back({total, counts[s], lengths[s], cache.table(s)});
-          total += counts[s];
-        }
-        const Tensor q = Tensor(DType::kF32, total, heads * (latent + rope), 2).randomize(3, 0.5f);
-        Tensor want = Tensor(DType::kF32, total, heads * latent).fill(7.0f);
-        ref->latent_attention(q, heads, 0.1f, rows, cache.view(), want);
-        for (const DType act : {DType::kF32, DType::kBF16}) {
-          const Tensor blank = Tensor(act, total, heads * latent).fill(7.0f);
-          const Tensor got = attend(q, heads, 0.1f, rows, cache, blank);
-          const bool bf16 = act == DType::kBF16 || !is_exact(cache, heads);
-          expect_close(got, want, bf16 ? 1.5e-2 : 1e-5,
-                       fmt::format("heads {} latent {} page {} {}", heads, latent, page_size,
-                                   dtype_name(dtype)));
-        }
+        expect_latent(heads, latent, rope, dtype, page_size,
+                      {1, page_size, page_size + 1, 0, 150, with_long ? 600 : 7},
+                      {1, std::min(page_size, 9), 1, 2, 5, with_long ? 70 : 2});
       }
+}
+
+// Little enough to be run under compute-sanitizer: each kernel, over several blocks.
+TEST_P(GpuAttention, FewKeys) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
+    expect_latent(16, 512, 64, dtype, 64, {70, 0, 131}, {1, 1, 2});
+    expect_latent(16, 512, 64, dtype, 64, {130}, {4});
+    expect_latent(3, 33, 6, dtype, 16, {17, 140}, {2, 1});
+  }
 }
 
 // One set, calls of changing shapes: what one call leaves behind in the scratch must not disturb
@@ -145,9 +159,10 @@ TEST_P(GpuAttention, RowsAreSpoiltByKeysTheySee) {
         const Tensor ones = Tensor(DType::kF32, 1, latent).fill(1.0f);
         const Copy device_turns(set(), turns), device_ones(set(), ones);
         set().begin_pass({.positions = positions, .slots = slots, .page_size = 64});
-        set().store_latent(Copy(set(), kv), device_ones.f32(), 1e-6f,
-                           {device_turns.f32(), device_turns.f32(), rope, RopeLayout::kAdjacentPairs},
-                           positions, slots, device);
+        set().store_latent(
+            Copy(set(), kv), device_ones.f32(), 1e-6f,
+            {device_turns.f32(), device_turns.f32(), rope, RopeLayout::kAdjacentPairs}, positions,
+            slots, device);
 
         const Tensor q = Tensor(DType::kF32, kRows, heads * (latent + rope)).randomize(5, 0.5f);
         const SequenceRows one[] = {{0, 1, known, cache.table(0)}};

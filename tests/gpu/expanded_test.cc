@@ -16,8 +16,6 @@ struct Geometry {
 constexpr Geometry kGeometries[] = {
     {3, 16, 24, 40}, {2, 5, 7, 9}, {4, 64, 128, 128}, {2, 64, 192, 256}, {2, 32, 64, 64}};
 
-using GpuExpanded = GpuTest;
-
 struct Keys {
   Tensor nope, rope, value;
   Keys(int64_t count, const Geometry& g)
@@ -30,32 +28,45 @@ struct Keys {
   }
 };
 
+class GpuExpanded : public GpuTest {
+ protected:
+  void expect_attended(const Geometry& g, int rows, int key_count) {
+    for (const bool causal : {true, false})
+      for (const bool exact : {true, false}) {
+        Keys keys(key_count, g);
+        const Copy nope = copy(keys.nope), rope = copy(keys.rope), value = copy(keys.value);
+        const Tensor q = Tensor(DType::kF32, rows, g.heads * (g.nope + g.rope), 4).randomize(4);
+        Tensor got(DType::kF32, rows, g.heads * g.value, 3), lse(DType::kF32, rows, g.heads, 1);
+        Tensor want = got, want_lse = lse;
+        const Copy q_copy = copy(q), out = copy(got), out_lse = copy(lse);
+        set().expanded_attention(q_copy, g.heads, kScale, causal,
+                                 {nope.f32(), rope.f32(), value.f32(), key_count, g.rope, exact},
+                                 out, out_lse);
+        ref().expanded_attention(
+            q, g.heads, kScale, causal,
+            {keys.nope.f32(), keys.rope.f32(), keys.value.f32(), key_count, g.rope}, want,
+            want_lse);
+        const double tolerance = exact ? 1e-4 : 1.5e-2;
+        const std::string label = fmt::format("nope {} value {} rows {} keys {} causal {} exact {}",
+                                              g.nope, g.value, rows, key_count, causal, exact);
+        expect_close(out.read(got), want, tolerance, label);
+        expect_close(out_lse.read(lse), want_lse, tolerance, label + " lse");
+      }
+  }
+};
+
 TEST_F(GpuExpanded, AttentionMatchesOracle) {
   for (const Geometry& g : kGeometries)
     for (const auto& [rows, key_count] :
          {std::pair{1, 1}, {1, 65}, {33, 33}, {70, 131}, {9, 4}, {200, 200}, {130, 400}})
-      for (const bool causal : {true, false})
-        for (const bool exact : {true, false}) {
-          Keys keys(key_count, g);
-          const Copy nope = copy(keys.nope), rope = copy(keys.rope), value = copy(keys.value);
-          const Tensor q = Tensor(DType::kF32, rows, g.heads * (g.nope + g.rope), 4).randomize(4);
-          Tensor got(DType::kF32, rows, g.heads * g.value, 3), lse(DType::kF32, rows, g.heads, 1);
-          Tensor want = got, want_lse = lse;
-          const Copy q_copy = copy(q), out = copy(got), out_lse = copy(lse);
-          set().expanded_attention(q_copy, g.heads, kScale, causal,
-                                   {nope.f32(), rope.f32(), value.f32(), key_count, g.rope, exact},
-                                   out, out_lse);
-          ref().expanded_attention(
-              q, g.heads, kScale, causal,
-              {keys.nope.f32(), keys.rope.f32(), keys.value.f32(), key_count, g.rope}, want,
-              want_lse);
-          const double tolerance = exact ? 1e-4 : 1.5e-2;
-          const std::string label =
-              fmt::format("nope {} value {} rows {} keys {} causal {} exact {}", g.nope, g.value,
-                          rows, key_count, causal, exact);
-          expect_close(out.read(got), want, tolerance, label);
-          expect_close(out_lse.read(lse), want_lse, tolerance, label + " lse");
-        }
+      expect_attended(g, rows, key_count);
+}
+
+// Little enough to be run under compute-sanitizer: each kernel.
+TEST_F(GpuExpanded, FewKeys) {
+  expect_attended({1, 6, 6, 20}, 5, 37);
+  expect_attended({1, 16, 24, 100}, 20, 33);
+  expect_attended({2, 5, 7, 140}, 3, 70);
 }
 
 // Whatever rows are beside it and however its call is cut.
