@@ -89,15 +89,15 @@ CudaKernels::CudaKernels(const CudaDevice& device, const CudaOptions& options)
       has_sm90_(device.major == 9 && device.minor == 0),
       deterministic_(options.deterministic),
       records_(options.graphs) {
-  for (PinnedWords& pinned : pinned_words_)
-    check_cuda(cudaEventCreateWithFlags(&pinned.read, cudaEventDisableTiming), "creating an event");
+  for (cudaEvent_t& event : pinned_read_)
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
 }
 
 CudaKernels::~CudaKernels() {
   stop_recording();
   chained_.clear();
   forget_recordings();
-  for (const PinnedWords& pinned : pinned_words_) cudaEventDestroy(pinned.read);
+  for (const cudaEvent_t event : pinned_read_) cudaEventDestroy(event);
 }
 
 void* CudaKernels::scratch(Scratch purpose, size_t size_bytes) {

@@ -212,12 +212,11 @@ class CudaKernels final : public KernelSet {
 
   PassInputs inputs_;
   cuda::PassWords pass_;
-  // Uploads under way; each takes the next, so that the host may be so many ahead.
-  struct PinnedWords {
-    Buffer words;
-    cudaEvent_t read = nullptr;  // the latest upload has left them
-  };
-  std::array<PinnedWords, 16> pinned_words_;
+  // Uploads under way; each takes the next, so that the host may be some ahead. An event for half
+  // of them, not for each: it costs the host as much as a small upload.
+  static constexpr size_t kHalfPinned = 8;
+  std::array<Buffer, 2 * kHalfPinned> pinned_words_;
+  std::array<cudaEvent_t, 2> pinned_read_{};  // the latest uploads of a half have left it
   size_t next_pinned_ = 0;
   void upload_words(std::span<const int32_t> words, int32_t* to);
   int32_t* device_words_ = nullptr;
