@@ -83,10 +83,16 @@ __device__ __forceinline__ void order_pairs_by(const int32_t* ids, int pairs, in
   const int first = static_cast<int>(threadIdx.x) * kOwn;
   const auto tiles_of = [&](int count) { return (count + tile_rows - 1) / tile_rows; };
   int2 own = {0, 0};
+  const void* gate_up[kOwn];  // on their way while the ends are found, all at once
+  const void* down[kOwn];
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
-    own.x += fill[first + i];
-    own.y += tiles_of(fill[first + i]);
+    const int e = first + i;
+    const int count = fill[e];
+    own.x += count;
+    own.y += tiles_of(count);
+    gate_up[i] = count > 0 ? experts.gate_up[e] : nullptr;
+    down[i] = count > 0 ? experts.down[e] : nullptr;
   }
   const int2 ends = scan<kThreads>(own, warps);
   int begin = ends.x - own.x;
@@ -97,8 +103,7 @@ __device__ __forceinline__ void order_pairs_by(const int32_t* ids, int pairs, in
     const int count = fill[e];
     fill[e] = begin;
     for (int done = 0; done < count; done += tile_rows)
-      lists.tiles[tile++] = {e, begin + done, min(tile_rows, count - done), experts.gate_up[e],
-                             experts.down[e]};
+      lists.tiles[tile++] = {e, begin + done, min(tile_rows, count - done), gate_up[i], down[i]};
     begin += count;
   }
   if (threadIdx.x == kThreads - 1) used_tiles = ends.y;
