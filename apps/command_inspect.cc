@@ -67,6 +67,7 @@ Json describe(const InspectFlags& flags) {
             {"context_length", plan.context_length},
             {"workspace_bytes", plan.workspace_bytes},
             {"graph_bytes", plan.graph_bytes},
+            {"kept_row_bytes", plan.kept_row_bytes},
             {"total_bytes", plan.total_bytes()},
             {"available_bytes", plan.available_bytes},
             {"fits", plan.total_bytes() <= plan.available_bytes},
@@ -99,7 +100,7 @@ void print_table(const Json& d) {
       memory["device"].get<std::string>(), format_bytes(memory["total_bytes"]),
       format_bytes(memory["weights_bytes"]), format_bytes(memory["kv_bytes"]),
       json_text(memory["context_length"]), format_bytes(memory["workspace_bytes"]),
-      memory["graph_bytes"] == 0 ? "" : " + graphs " + format_bytes(memory["graph_bytes"]),
+      device_parts(memory["graph_bytes"], memory["kept_row_bytes"]),
       format_bytes(memory["available_bytes"]), memory["fits"].get<bool>() ? "fits" : "does not fit",
       json_text(memory["most_kv_tokens"]));
 }

@@ -9,6 +9,7 @@
 #include "checkpoint/tensor_list.h"
 #include "engine/device.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "speculative/head_drafter.h"
 #include "tensor/dtype.h"
 
 namespace foresail {
@@ -29,6 +30,19 @@ uint64_t element_bytes(const std::string& dtype) {
   return dtype == "f32" || dtype == "float32" ? 4 : 2;
 }
 
+// Numbers of the target's states that a row of the drafter waits with; 0: no row waits.
+int64_t kept_row_width(const ModelConfig& config, SpeculativeAlgorithm algorithm) {
+  switch (algorithm) {
+    case SpeculativeAlgorithm::kMtp:
+    case SpeculativeAlgorithm::kEagle:
+      return config.hidden_dim;
+    case SpeculativeAlgorithm::kEagle3:
+      return 3 * config.hidden_dim;  // states of three layers
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
 std::string format_bytes(uint64_t size_bytes) {
@@ -37,6 +51,13 @@ std::string format_bytes(uint64_t size_bytes) {
   if (size_bytes >= 1ull << 20)
     return fmt::format("{:.1f} MiB", static_cast<double>(size_bytes) / (1ull << 20));
   return fmt::format("{:.1f} KiB", static_cast<double>(size_bytes) / 1024);
+}
+
+std::string device_parts(uint64_t graph_bytes, uint64_t kept_row_bytes) {
+  std::string text;
+  if (graph_bytes > 0) text += " + graphs " + format_bytes(graph_bytes);
+  if (kept_row_bytes > 0) text += " + waiting rows " + format_bytes(kept_row_bytes);
+  return text;
 }
 
 uint64_t available_memory_bytes() {
@@ -64,6 +85,12 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
   if (device == "cuda" && !options.disable_cuda_graph)
     plan.graph_bytes = kMostRecordedPasses *
                        saturating_mul(static_cast<uint64_t>(config.layer_count), kGraphLayerBytes);
+  if (device == "cuda") {
+    const int64_t width = kept_row_width(config, options.speculative.algorithm);
+    // The ring of every slot, and the same rows once more, dense, for the pass that takes them in.
+    plan.kept_row_bytes = saturating_mul(static_cast<uint64_t>(options.slot_count),
+                                         static_cast<uint64_t>(2 * kMostKeptRows * 4 * width));
+  }
   const auto add_weights = [&](uint64_t elements) {
     plan.weight_bytes =
         saturating_add(plan.weight_bytes, saturating_mul(elements, element_bytes(options.dtype)));
@@ -122,7 +149,7 @@ void require_fits(const MemoryPlan& plan) {
               format_bytes(plan.total_bytes()), format_bytes(plan.weight_bytes),
               format_bytes(plan.kv_bytes), plan.cached_tokens, plan.kv_bytes_per_token,
               format_bytes(plan.workspace_bytes),
-              plan.graph_bytes == 0 ? "" : " + graphs " + format_bytes(plan.graph_bytes),
+              device_parts(plan.graph_bytes, plan.kept_row_bytes),
               format_bytes(plan.available_bytes), advice);
 }
 

@@ -16,6 +16,7 @@ struct MemoryPlan {
   uint64_t kv_bytes = 0;      // for cached_tokens
   uint64_t workspace_bytes = 0;
   uint64_t graph_bytes = 0;      // a GPU's recorded passes, at most
+  uint64_t kept_row_bytes = 0;   // of a drafter on a GPU: rows that wait for it, at most
   uint64_t available_bytes = 0;  // of the device that options name
   int64_t context_length = 0;    // tokens of one request
   int64_t cached_tokens = 0;     // of all requests together
@@ -24,7 +25,8 @@ struct MemoryPlan {
   std::string_view size_flag = "--context-length";
   int64_t tokens_per_flag = 1;
   uint64_t fixed_bytes() const {
-    return saturating_add(saturating_add(weight_bytes, workspace_bytes), graph_bytes);
+    return saturating_add(saturating_add(weight_bytes, workspace_bytes),
+                          saturating_add(graph_bytes, kept_row_bytes));
   }
   uint64_t total_bytes() const { return saturating_add(fixed_bytes(), kv_bytes); }
 };
@@ -34,6 +36,8 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
 void require_fits(const MemoryPlan& plan);
 // MemAvailable of this machine, or the smaller limit of its control group.
 uint64_t available_memory_bytes();
+// What a plan holds for a GPU alone, each with " + " ahead; empty where there is nothing.
+std::string device_parts(uint64_t graph_bytes, uint64_t kept_row_bytes);
 // "12.3 MiB", "1.25 GiB"
 std::string format_bytes(uint64_t size_bytes);
 

@@ -14,6 +14,9 @@
 
 namespace foresail {
 
+// Rows of a slot that wait beside the kernels at most, in a ring by position.
+inline constexpr int32_t kMostKeptRows = 16;
+
 class HeadDrafter : public Drafter {
  public:
   // The stores share page ids with the target's, of the planner's page size. `slot_count`: most
@@ -106,10 +109,11 @@ class HeadDrafter : public Drafter {
   std::vector<LatentCache> caches_, slot_caches_;
   std::vector<Proposal> proposals_;   // [slot]
   std::vector<WaitingRows> waiting_;  // [slot]
-  Buffer states_, logits_;        // copies of the head's outputs where the host cannot read them
-  Buffer kept_states_;            // of queued passes, [requests, state_dim] beside the kernels
-  Buffer kept_rows_, caught_up_;  // target states beside the kernels, [slot][kMostKept] and dense
-  int64_t kept_width_ = 0;        // of the rows there
+  Buffer states_, logits_;  // copies of the head's outputs where the host cannot read them
+  Buffer kept_states_;      // of queued passes, [requests, state_dim] beside the kernels
+  // Target states beside the kernels, [slot][kMostKeptRows] and dense.
+  Buffer kept_rows_, caught_up_;
+  int64_t kept_width_ = 0;  // of the rows there
   uint64_t work_id_ = new_work_id();
   std::vector<uint64_t> allowed_;  // of the proposal being made
   Observer observer_;

@@ -23,12 +23,11 @@ struct HeadDrafter::QueuedPass {
 
 namespace {
 
-// Rows of a slot that wait at most, in a ring by position. Those of two passes may be unlearnt.
-constexpr int32_t kMostKept = 16;
-constexpr int32_t kMostLearnt = kMostKept - 2;
+// Those of two passes may be unlearnt.
+constexpr int32_t kMostLearnt = kMostKeptRows - 2;
 
 int32_t kept_place(int32_t slot, int32_t position) {
-  return slot * kMostKept + position % kMostKept;
+  return slot * kMostKeptRows + position % kMostKeptRows;
 }
 
 // As coupled_argmax: proposals know nothing of the target's truncation.
@@ -44,20 +43,20 @@ TokenDraw proposal_draw(const SamplingParams& sampling, int64_t position) {
 
 // Leaves rows of a pass waiting, one of each request.
 void HeadDrafter::keep_rows(std::span<const KeptRow> rows, const MatrixView& states) {
-  grow(kept_rows_, waiting_.size() * kMostKept * states.cols * sizeof(float), memory_);
+  grow(kept_rows_, waiting_.size() * kMostKeptRows * states.cols * sizeof(float), memory_);
   kept_width_ = states.cols;
   std::vector<int32_t> places;
   for (const KeptRow& row : rows) places.push_back(kept_place(row.slot, row.position));
   const LatentCache kept = {.data = kept_rows_.data(),
                             .dtype = DType::kF32,
-                            .page_size = kMostKept,
+                            .page_size = kMostKeptRows,
                             .latent_dim = static_cast<int>(kept_width_),
                             .rope_dim = 0,
                             .page_count = static_cast<int64_t>(waiting_.size())};
   PassWork work({&kept, 1});
   work.mix(work_id_).mix(states.data);
   if (!kernels_->begin_pass(
-          {.slots = places, .page_size = kMostKept, .work = work.value(), .links = {}})) {
+          {.slots = places, .page_size = kMostKeptRows, .work = work.value(), .links = {}})) {
     kernels_->store_rows(states, places, kept);
     kernels_->end_pass();
   }
@@ -104,8 +103,8 @@ void HeadDrafter::catch_up(std::span<const Caught> requests) {
   const auto row_count = static_cast<int64_t>(places.size());
   grow(caught_up_, row_count * kept_width_ * sizeof(float), memory_);
   const MatrixView states = {caught_up_.data(), DType::kF32, row_count, kept_width_, kept_width_};
-  const auto place_count = static_cast<int64_t>(waiting_.size()) * kMostKept;
-  kernels_->begin_pass({.wanted_rows = places, .page_size = kMostKept, .links = {}});
+  const auto place_count = static_cast<int64_t>(waiting_.size()) * kMostKeptRows;
+  kernels_->begin_pass({.wanted_rows = places, .page_size = kMostKeptRows, .links = {}});
   kernels_->gather_rows({kept_rows_.data(), DType::kF32, place_count, kept_width_, kept_width_},
                         places, states);
   kernels_->end_pass();

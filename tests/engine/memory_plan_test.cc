@@ -62,6 +62,35 @@ TEST(MemoryPlan, GraphsAreCounted) {
   EXPECT_EQ(plan_for(options).graph_bytes, 0u);
 }
 
+// Rows that wait for a drafter lie on the GPU, 16 of each request and once more where they are
+// taken in.
+TEST(MemoryPlan, WaitingRowsAreCounted) {
+  ModelOptions options = tales_options();
+  options.slot_count = 8;
+  options.dtype = "bf16";
+  options.speculative.algorithm = SpeculativeAlgorithm::kMtp;
+  EXPECT_EQ(plan_for(options).kept_row_bytes, 0u);
+  options.device = "cuda";
+  const int64_t hidden = read_model_config(options.model_path).hidden_dim;
+  MemoryPlan plan = plan_for(options);
+  EXPECT_EQ(plan.kept_row_bytes, static_cast<uint64_t>(8 * 2 * 16 * hidden * 4));
+  EXPECT_EQ(plan.total_bytes(), plan.weight_bytes + plan.kv_bytes + plan.workspace_bytes +
+                                    plan.graph_bytes + plan.kept_row_bytes);
+  plan.available_bytes = plan.total_bytes() - 1;
+  try {
+    require_fits(plan);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr(" + waiting rows "));
+  }
+  options.speculative.algorithm = SpeculativeAlgorithm::kEagle3;
+  EXPECT_EQ(plan_for(options).kept_row_bytes, 3 * plan.kept_row_bytes);
+  for (const auto none : {SpeculativeAlgorithm::kNone, SpeculativeAlgorithm::kNgram}) {
+    options.speculative.algorithm = none;
+    EXPECT_EQ(plan_for(options).kept_row_bytes, 0u);
+  }
+}
+
 TEST(MemoryPlan, AnAbsurdCacheIsNotSmall) {
   ModelOptions options = tales_options();
   options.max_total_tokens = INT64_MAX;

@@ -33,6 +33,29 @@ class GpuAttention : public testing::TestWithParam<bool> {
     return device_out.read(result);
   }
 
+  void expect_latent(int heads, int latent, int rope, DType dtype, int page_size,
+                     const std::vector<int>& lengths, const std::vector<int>& counts) {
+    const auto ref = create_ref_kernels(DType::kBF16);
+    const ScatteredCache cache(dtype, page_size, latent, rope, lengths);
+    std::vector<SequenceRows> rows;
+    int total = 0;
+    for (size_t s = 0; s < lengths.size(); ++s) {
+      rows.push_back({total, counts[s], lengths[s], cache.table(s)});
+      total += counts[s];
+    }
+    const Tensor q = Tensor(DType::kF32, total, heads * (latent + rope), 2).randomize(3, 0.5f);
+    Tensor want = Tensor(DType::kF32, total, heads * latent).fill(7.0f);
+    ref->latent_attention(q, heads, 0.1f, rows, cache.view(), want);
+    for (const DType act : {DType::kF32, DType::kBF16}) {
+      const Tensor blank = Tensor(act, total, heads * latent).fill(7.0f);
+      const Tensor got = attend(q, heads, 0.1f, rows, cache, blank);
+      const bool bf16 = act == DType::kBF16 || !is_exact(cache, heads);
+      expect_close(got, want, bf16 ? 1.5e-2 : 1e-5,
+                   fmt::format("heads {} latent {} page {} {}", heads, latent, page_size,
+                               dtype_name(dtype)));
+    }
+  }
+
  private:
   std::unique_ptr<KernelSet> set_ = create_cuda_kernels({.deterministic = GetParam()});
 };
@@ -40,7 +63,6 @@ INSTANTIATE_TEST_SUITE_P(Kernels, GpuAttention, testing::Bool(),
                          [](const auto& test) { return test.param ? "deterministic" : "fastest"; });
 
 TEST_P(GpuAttention, LatentMatchesOracle) {
-  const auto ref = create_ref_kernels(DType::kBF16);
   const int geometries[][3] = {{16, 512, 64}, {4, 512, 64},  {128, 512, 64}, {20, 512, 64},
                                {5, 256, 64},  {40, 256, 32}, {1, 32, 16},    {3, 33, 6}};
   for (const auto& [heads, latent, rope] : geometries)
@@ -48,29 +70,21 @@ TEST_P(GpuAttention, LatentMatchesOracle) {
       for (const int page_size : {1, 16, 32, 64}) {
         if (heads >= 16 && page_size != 64 && page_size != 16) continue;  // time
         const bool with_long = page_size == 64 && heads < 20;
-        const std::vector<int> lengths = {1, page_size, page_size + 1, 0, 150, with_long ? 600 : 7};
-        const ScatteredCache cache(dtype, page_size, latent, rope, lengths);
         // One decode row, whole prompt, two rows, padding, five rows of a long one, more rows than
         // one call of the tensor-core kernel takes.
-        const std::vector<int> counts = {1, std::min(page_size, 9), 1, 2, 5, with_long ? 70 : 2};
-        std::vector<SequenceRows> rows;
-        int total = 0;
-        for (size_t s = 0; s < lengths.size(); ++s) {
-          rows.push_back({total, counts[s], lengths[s], cache.table(s)});
-          total += counts[s];
-        }
-        const Tensor q = Tensor(DType::kF32, total, heads * (latent + rope), 2).randomize(3, 0.5f);
-        Tensor want = Tensor(DType::kF32, total, heads * latent).fill(7.0f);
-        ref->latent_attention(q, heads, 0.1f, rows, cache.view(), want);
-        for (const DType act : {DType::kF32, DType::kBF16}) {
-          const Tensor blank = Tensor(act, total, heads * latent).fill(7.0f);
-          const Tensor got = attend(q, heads, 0.1f, rows, cache, blank);
-          const bool bf16 = act == DType::kBF16 || !is_exact(cache, heads);
-          expect_close(got, want, bf16 ? 1.5e-2 : 1e-5,
-                       fmt::format("heads {} latent {} page {} {}", heads, latent, page_size,
-                                   dtype_name(dtype)));
-        }
+        expect_latent(heads, latent, rope, dtype, page_size,
+                      {1, page_size, page_size + 1, 0, 150, with_long ? 600 : 7},
+                      {1, std::min(page_size, 9), 1, 2, 5, with_long ? 70 : 2});
       }
+}
+
+// Little enough to be run under compute-sanitizer: each kernel, over several blocks.
+TEST_P(GpuAttention, FewKeys) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
+    expect_latent(16, 512, 64, dtype, 64, {70, 0, 131}, {1, 1, 2});
+    expect_latent(16, 512, 64, dtype, 64, {130}, {4});
+    expect_latent(3, 33, 6, dtype, 16, {17, 140}, {2, 1});
+  }
 }
 
 // One set, calls of changing shapes: what one call leaves behind in the scratch must not disturb
@@ -118,6 +132,54 @@ TEST_P(GpuAttention, LatentRowsEqualDecodeRows) {
           fmt::format("{} latent {} decode at {}", dtype_name(form.dtype), form.latent, p));
     }
   }
+}
+
+// A key that is no number, as the set stores it, reaches the rows that see it, and none of those
+// beside them that do not.
+TEST_P(GpuAttention, RowsAreSpoiltByKeysTheySee) {
+  constexpr int kRows = 4;
+  const int geometries[][3] = {{16, 512, 64}, {4, 512, 64}, {40, 512, 64}, {5, 64, 16}};
+  for (const auto& [heads, latent, rope] : geometries)
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3})
+      for (const int known : {1, 2, 31, 63, 64, 65, 513}) {
+        SCOPED_TRACE(
+            fmt::format("heads {} latent {} {} keys {}", heads, latent, dtype_name(dtype), known));
+        const ScatteredCache cache(dtype, 64, latent, rope, {known});
+        const Copy storage(set(), cache.storage());
+        LatentCache device = cache.view();
+        device.data = storage.view().data;
+        Tensor kv = Tensor(DType::kF32, kRows - 1, latent + rope).randomize(8);
+        std::vector<int32_t> positions, slots;
+        for (int i = 0; i < kRows - 1; ++i) {
+          kv.set(i, 3 * i, std::numeric_limits<float>::quiet_NaN());
+          positions.push_back(i);
+          slots.push_back(static_cast<int32_t>(cache.slot(0, known + i)));
+        }
+        const Tensor turns = Tensor(DType::kF32, kRows, rope / 2).randomize(9);
+        const Tensor ones = Tensor(DType::kF32, 1, latent).fill(1.0f);
+        const Copy device_turns(set(), turns), device_ones(set(), ones);
+        set().begin_pass({.positions = positions, .slots = slots, .page_size = 64});
+        set().store_latent(
+            Copy(set(), kv), device_ones.f32(), 1e-6f,
+            {device_turns.f32(), device_turns.f32(), rope, RopeLayout::kAdjacentPairs}, positions,
+            slots, device);
+
+        const Tensor q = Tensor(DType::kF32, kRows, heads * (latent + rope)).randomize(5, 0.5f);
+        const SequenceRows one[] = {{0, 1, known, cache.table(0)}};
+        const SequenceRows all[] = {{0, kRows, known + kRows - 1, cache.table(0)}};
+        const Tensor alone = attend_in(device, q.pick({0}), heads, 0.1f, one,
+                                       Tensor(DType::kF32, 1, heads * latent));
+        const Tensor got =
+            attend_in(device, q, heads, 0.1f, all, Tensor(DType::kF32, kRows, heads * latent));
+        if (GetParam())
+          expect_same_row(got, 0, alone, 0, "row before");
+        else
+          expect_close(got.pick({0}), alone, 1.5e-2, "row before");
+        int64_t numbers = 0;
+        for (int row = 1; row < kRows; ++row)
+          for (int64_t i = 0; i < got.cols(); ++i) numbers += !std::isnan(got.at(row, i));
+        EXPECT_EQ(numbers, 0);
+      }
 }
 
 // T20, T21: pages beyond 2^31 and 2^32 bytes, and table entries past the length that lead nowhere.

@@ -16,8 +16,6 @@ struct Geometry {
 constexpr Geometry kGeometries[] = {
     {3, 16, 24, 40}, {2, 5, 7, 9}, {4, 64, 128, 128}, {2, 64, 192, 256}, {2, 32, 64, 64}};
 
-using GpuExpanded = GpuTest;
-
 struct Keys {
   Tensor nope, rope, value;
   Keys(int64_t count, const Geometry& g)
@@ -30,32 +28,45 @@ struct Keys {
   }
 };
 
+class GpuExpanded : public GpuTest {
+ protected:
+  void expect_attended(const Geometry& g, int rows, int key_count) {
+    for (const bool causal : {true, false})
+      for (const bool exact : {true, false}) {
+        Keys keys(key_count, g);
+        const Copy nope = copy(keys.nope), rope = copy(keys.rope), value = copy(keys.value);
+        const Tensor q = Tensor(DType::kF32, rows, g.heads * (g.nope + g.rope), 4).randomize(4);
+        Tensor got(DType::kF32, rows, g.heads * g.value, 3), lse(DType::kF32, rows, g.heads, 1);
+        Tensor want = got, want_lse = lse;
+        const Copy q_copy = copy(q), out = copy(got), out_lse = copy(lse);
+        set().expanded_attention(q_copy, g.heads, kScale, causal,
+                                 {nope.f32(), rope.f32(), value.f32(), key_count, g.rope, exact},
+                                 out, out_lse);
+        ref().expanded_attention(
+            q, g.heads, kScale, causal,
+            {keys.nope.f32(), keys.rope.f32(), keys.value.f32(), key_count, g.rope}, want,
+            want_lse);
+        const double tolerance = exact ? 1e-4 : 1.5e-2;
+        const std::string label = fmt::format("nope {} value {} rows {} keys {} causal {} exact {}",
+                                              g.nope, g.value, rows, key_count, causal, exact);
+        expect_close(out.read(got), want, tolerance, label);
+        expect_close(out_lse.read(lse), want_lse, tolerance, label + " lse");
+      }
+  }
+};
+
 TEST_F(GpuExpanded, AttentionMatchesOracle) {
   for (const Geometry& g : kGeometries)
     for (const auto& [rows, key_count] :
          {std::pair{1, 1}, {1, 65}, {33, 33}, {70, 131}, {9, 4}, {200, 200}, {130, 400}})
-      for (const bool causal : {true, false})
-        for (const bool exact : {true, false}) {
-          Keys keys(key_count, g);
-          const Copy nope = copy(keys.nope), rope = copy(keys.rope), value = copy(keys.value);
-          const Tensor q = Tensor(DType::kF32, rows, g.heads * (g.nope + g.rope), 4).randomize(4);
-          Tensor got(DType::kF32, rows, g.heads * g.value, 3), lse(DType::kF32, rows, g.heads, 1);
-          Tensor want = got, want_lse = lse;
-          const Copy q_copy = copy(q), out = copy(got), out_lse = copy(lse);
-          set().expanded_attention(q_copy, g.heads, kScale, causal,
-                                   {nope.f32(), rope.f32(), value.f32(), key_count, g.rope, exact},
-                                   out, out_lse);
-          ref().expanded_attention(
-              q, g.heads, kScale, causal,
-              {keys.nope.f32(), keys.rope.f32(), keys.value.f32(), key_count, g.rope}, want,
-              want_lse);
-          const double tolerance = exact ? 1e-4 : 1.5e-2;
-          const std::string label =
-              fmt::format("nope {} value {} rows {} keys {} causal {} exact {}", g.nope, g.value,
-                          rows, key_count, causal, exact);
-          expect_close(out.read(got), want, tolerance, label);
-          expect_close(out_lse.read(lse), want_lse, tolerance, label + " lse");
-        }
+      expect_attended(g, rows, key_count);
+}
+
+// Little enough to be run under compute-sanitizer: each kernel.
+TEST_F(GpuExpanded, FewKeys) {
+  expect_attended({1, 6, 6, 20}, 5, 37);
+  expect_attended({1, 16, 24, 100}, 20, 33);
+  expect_attended({2, 5, 7, 140}, 3, 70);
 }
 
 // Whatever rows are beside it and however its call is cut.
@@ -164,6 +175,68 @@ TEST_F(GpuExpanded, KeysAndValuesMatchOracle) {
       expect_close(rope.read(got.rope), want.rope, 1e-7, label + " k_rope");
       expect_close(value.read(got.value), want.value, 1e-4, label + " value");
     }
+}
+
+// A key that is no number, as the set stores it, reaches the rows that see it, and none of those
+// beside them that do not.
+TEST_F(GpuExpanded, RowsAreSpoiltByKeysTheySee) {
+  constexpr int kLatent = 64, kRows = 4;
+  const Geometry g = {3, 16, 24, 40};
+  std::vector<MatrixPtr> uk, uv;
+  for (int h = 0; h < g.heads; ++h) {
+    uk.push_back(
+        set().pack(Tensor(DType::kBF16, g.nope, kLatent).randomize(10 + h, 0.1f).as_weight()));
+    uv.push_back(
+        set().pack(Tensor(DType::kBF16, g.value, kLatent).randomize(20 + h, 0.1f).as_weight()));
+  }
+  const Copy turns = copy(Tensor(DType::kF32, kRows, g.rope / 2).randomize(9));
+  const Copy ones = copy(Tensor(DType::kF32, 1, kLatent).fill(1.0f));
+  Tensor kv = Tensor(DType::kF32, kRows - 1, kLatent + g.rope).randomize(8);
+  for (int i = 0; i < kRows - 1; ++i) kv.set(i, 3 * i, std::numeric_limits<float>::quiet_NaN());
+  const Copy device_kv = copy(kv);
+  const Tensor q = Tensor(DType::kF32, kRows, g.heads * (g.nope + g.rope)).randomize(4);
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3})
+    for (const int known : {1, 2, 31, 63, 64, 65, 300})
+      for (const bool exact : {true, false}) {
+        const int key_count = known + kRows - 1;
+        const std::string label =
+            fmt::format("{} keys {} exact {}", dtype_name(dtype), known, exact);
+        const ScatteredCache cache(dtype, 16, kLatent, g.rope, {known});
+        const Copy storage = copy(cache.storage());
+        LatentCache device = cache.view();
+        device.data = storage.view().data;
+        std::vector<int32_t> positions, slots;
+        for (int i = 0; i < kRows - 1; ++i) {
+          positions.push_back(i);
+          slots.push_back(static_cast<int32_t>(cache.slot(0, known + i)));
+        }
+        const std::vector<SequenceRows> rows = {{0, kRows, key_count, cache.table(0)}};
+        begin({.positions = positions, .slots = slots, .sequences = rows, .page_size = 16});
+        set().store_latent(device_kv, ones.f32(), 1e-6f,
+                           {turns.f32(), turns.f32(), g.rope, RopeLayout::kAdjacentPairs},
+                           positions, slots, device);
+        const Keys keys(key_count, g);
+        const Copy nope = copy(keys.nope), rope = copy(keys.rope), value = copy(keys.value);
+        set().expand_latent(rows[0], 0, device, uk, uv, nope, rope, value);
+        const auto attend = [&](const Tensor& queries, int count, Tensor& out, Tensor& lse) {
+          const Copy q_copy = copy(queries), device_out = copy(out), device_lse = copy(lse);
+          set().expanded_attention(q_copy, g.heads, kScale, true,
+                                   {nope.f32(), rope.f32(), value.f32(), count, g.rope, exact},
+                                   device_out, device_lse);
+          device_out.read(out);
+          device_lse.read(lse);
+        };
+        Tensor alone(DType::kF32, 1, g.heads * g.value), alone_lse(DType::kF32, 1, g.heads);
+        Tensor all(DType::kF32, kRows, g.heads * g.value), all_lse(DType::kF32, kRows, g.heads);
+        attend(q.pick({0}), known, alone, alone_lse);
+        attend(q, key_count, all, all_lse);
+        expect_same_row(all, 0, alone, 0, label);
+        expect_same_row(all_lse, 0, alone_lse, 0, label + " lse");
+        int64_t numbers = 0;
+        for (int row = 1; row < kRows; ++row)
+          for (int64_t i = 0; i < all.cols(); ++i) numbers += !std::isnan(all.at(row, i));
+        EXPECT_EQ(numbers, 0) << label;
+      }
 }
 
 }  // namespace

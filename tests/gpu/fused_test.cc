@@ -9,6 +9,8 @@ namespace {
 
 class GpuFused : public GpuTest {
  protected:
+  explicit GpuFused(bool deterministic = true) : GpuTest(deterministic) {}
+
   void expect_same(const Copy& got, const Copy& want, const Tensor& shape,
                    const std::string& what) {
     Tensor a = shape;
@@ -20,7 +22,8 @@ class GpuFused : public GpuTest {
 
   // Experts, chosen ones, hidden, inner, inner of the shared one (0: none).
   using MixtureShape = std::tuple<int, int, int, int, int>;
-  void expect_mixed(const MixtureShape& shape, std::initializer_list<int> row_counts) {
+  void expect_mixed(const MixtureShape& shape, std::initializer_list<int> row_counts,
+                    DType act = DType::kF32) {
     const auto& [count, k, hidden, inner, shared_inner] = shape;
     const RandomExperts experts(set(), count, hidden, inner);
     const RandomExperts shared(set(), shared_inner > 0 ? 1 : 0, hidden, shared_inner);
@@ -28,10 +31,10 @@ class GpuFused : public GpuTest {
     const Copy weight = copy(Tensor(DType::kF32, 1, hidden).randomize(2, 0.2f, 1.0f));
     for (const int rows : row_counts) {
       const Tensor before = Tensor(DType::kF32, rows, hidden, 4).randomize(3);
-      const Copy scratch = copy(Tensor(DType::kF32, rows, hidden));
+      const Copy scratch = copy(Tensor(act, rows, hidden));
       const Copy logits = copy(Tensor(DType::kF32, rows, count));
       const Copy gate_up = copy(Tensor(DType::kF32, rows, 2 * shared_inner));
-      const Copy between = copy(Tensor(DType::kF32, rows, shared_inner));
+      const Copy between = copy(Tensor(act, rows, shared_inner));
       Buffer ids(static_cast<size_t>(rows * k) * 4, set().memory());
       Buffer weights(static_cast<size_t>(rows * k) * 4, set().memory());
       Mixture mixture{router.get(), {}, experts.weights, {}};
@@ -51,119 +54,126 @@ class GpuFused : public GpuTest {
       }
     }
   }
+  void expect_projected(int64_t n_in, int rows, bool normed, DType act = DType::kF32) {
+    const Tensor x = Tensor(DType::kF32, rows, n_in, n_in % 4 == 0 ? 4 : 1).randomize(1, 3.0f);
+    const Tensor weight = Tensor(DType::kF32, 1, n_in).randomize(2, 0.2f, 1.0f);
+    const Tensor bias = Tensor(DType::kF32, 1, 70).randomize(3);
+    const Copy device_x = copy(x), device_weight = copy(weight), device_bias = copy(bias);
+    const Copy scratch = copy(Tensor(act, rows, n_in));
+    const RowNorm norm = {normed ? device_weight.f32() : nullptr, 1e-6f, scratch};
+    std::vector<MatrixPtr> matrices;
+    std::vector<Tensor> shapes;
+    std::vector<Copy> got, want;
+    std::vector<RowProduct> got_list, want_list;
+    for (const int n_out : {70, 32, 5}) {
+      matrices.push_back(set().pack(
+          Tensor(DType::kBF16, n_out, n_in).randomize(static_cast<uint64_t>(n_out)).as_weight()));
+      shapes.emplace_back(DType::kF32, rows, n_out, 2);
+      got.push_back(copy(shapes.back()));
+      want.push_back(copy(shapes.back()));
+      const float* b = n_out == 70 ? device_bias.f32() : nullptr;
+      got_list.push_back({matrices.back().get(), b, got.back()});
+      want_list.push_back({matrices.back().get(), b, want.back()});
+    }
+    set().project(device_x, norm, got_list);
+    set().KernelSet::project(device_x, norm, want_list);
+    for (size_t i = 0; i < got.size(); ++i)
+      expect_same(got[i], want[i], shapes[i], fmt::format("{} rows of {}", rows, n_in));
+  }
+
+  void expect_gated(int64_t hidden, int64_t inner, int rows, bool normed, DType act = DType::kF32) {
+    const RandomExperts mlp(set(), 1, hidden, inner);
+    const Tensor x = Tensor(DType::kF32, rows, hidden).randomize(1);
+    const Tensor weight = Tensor(DType::kF32, 1, hidden).randomize(2, 0.2f, 1.0f);
+    const Tensor before = normed ? x : Tensor(DType::kF32, rows, hidden).randomize(3);
+    const Copy device_weight = copy(weight), scratch = copy(Tensor(act, rows, hidden));
+    const Copy gate_up = copy(Tensor(DType::kF32, rows, 2 * inner));
+    const Copy between = copy(Tensor(act, rows, inner));
+    const RowNorm norm = {normed ? device_weight.f32() : nullptr, 1e-6f, scratch};
+    const Copy got = copy(before), want = copy(before), device_x = copy(x);
+    set().gated_mlp(normed ? got : device_x, norm, mlp.weights[0], 0.3f, {gate_up, between}, got);
+    set().KernelSet::gated_mlp(normed ? want : device_x, norm, mlp.weights[0], 0.3f,
+                               {gate_up, between}, want);
+    expect_same(got, want, before, fmt::format("{} rows, {} x {}", rows, hidden, inner));
+  }
+
+  // Heads; of each the part that is not rotated, and the one that is; latent numbers.
+  using LatentShape = std::tuple<int, int, int, int>;
+  void expect_latent_inputs(const LatentShape& shape, int rows, bool scaled, DType dtype) {
+    constexpr int kSlots = 256;
+    const auto& [heads, nope, rope_dim, latent] = shape;
+    std::vector<int32_t> positions, slots;
+    std::vector<float> scales;
+    for (int i = 0; i < rows; ++i) {
+      positions.push_back((i * 13) % 50);
+      slots.push_back(i == 4 ? -1 : (i * 7) % kSlots);
+      scales.push_back(1.0f + 0.1f * static_cast<float>(i));
+    }
+    begin({.positions = positions, .slots = slots, .row_scale = scales});
+    std::vector<MatrixPtr> uk_t;
+    for (int h = 0; h < heads; ++h)
+      uk_t.push_back(set().pack(Tensor(DType::kBF16, nope, latent)
+                                    .randomize(static_cast<uint64_t>(h) + 1, 0.1f)
+                                    .as_weight(true)));
+    const Tensor q = Tensor(DType::kF32, rows, heads * (nope + rope_dim), 4).randomize(1);
+    const Tensor kv = Tensor(DType::kF32, rows, latent + rope_dim, 1).randomize(2, 2.0f);
+    const Copy cos = copy(Tensor(DType::kF32, 50, rope_dim / 2).randomize(5));
+    const Copy sin = copy(Tensor(DType::kF32, 50, rope_dim / 2).randomize(6));
+    const Copy weight = copy(Tensor(DType::kF32, 1, latent).randomize(9, 0.2f, 1.0f));
+    const LatentInputs inputs = {
+        .head_count = heads,
+        .nope_dim = nope,
+        .w_uk_t = uk_t,
+        .norm_weight = weight.f32(),
+        .norm_eps = 1e-6f,
+        .rope = {cos.f32(), sin.f32(), rope_dim,
+                 scaled ? RopeLayout::kHalfSplit : RopeLayout::kAdjacentPairs},
+        .positions = positions,
+        .slots = slots,
+        .row_scale = scaled ? scales.data() : nullptr};
+    const DType out_type = dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
+    const Tensor out_shape(out_type, rows, heads * (latent + rope_dim), 2);
+    const Tensor rows_shape = Tensor(dtype, kSlots, latent + rope_dim).fill(3.0f);
+    const Copy device_kv = copy(kv);
+    const auto run = [&](const Copy& out, const Copy& cache_rows, bool fused) {
+      LatentCache cache{cache_rows.view().data, dtype, 16, latent, rope_dim};
+      if (dtype == DType::kF8E4M3) cache.scale = 0.25f;
+      const Copy device_q = copy(q);  // the call may change it
+      if (fused)
+        set().latent_inputs(device_q, device_kv, inputs, cache, out);
+      else
+        set().KernelSet::latent_inputs(device_q, device_kv, inputs, cache, out);
+      set().memory().wait();
+    };
+    const Copy got = copy(out_shape), want = copy(out_shape);
+    const Copy got_rows = copy(rows_shape), want_rows = copy(rows_shape);
+    run(got, got_rows, true);
+    run(want, want_rows, false);
+    const std::string what = fmt::format("{} heads, {} rows", heads, rows);
+    expect_same(got, want, out_shape, what + ": queries");
+    expect_same(got_rows, want_rows, rows_shape, what + ": cache");
+  }
 };
 
 TEST_F(GpuFused, ProjectIsNormAndProducts) {
-  for (const int64_t n_in : {64, 99, 100, 2048, 7168})
-    for (const int rows : {1, 3, 8, 9, 33})
-      for (const bool normed : {true, false}) {
-        const Tensor x = Tensor(DType::kF32, rows, n_in, n_in % 4 == 0 ? 4 : 1).randomize(1, 3.0f);
-        const Tensor weight = Tensor(DType::kF32, 1, n_in).randomize(2, 0.2f, 1.0f);
-        const Tensor bias = Tensor(DType::kF32, 1, 70).randomize(3);
-        const Copy device_x = copy(x), device_weight = copy(weight), device_bias = copy(bias);
-        const Copy scratch = copy(Tensor(DType::kF32, rows, n_in));
-        const RowNorm norm = {normed ? device_weight.f32() : nullptr, 1e-6f, scratch};
-        std::vector<MatrixPtr> matrices;
-        std::vector<Tensor> shapes;
-        std::vector<Copy> got, want;
-        std::vector<RowProduct> got_list, want_list;
-        for (const int n_out : {70, 32, 5}) {
-          matrices.push_back(set().pack(Tensor(DType::kBF16, n_out, n_in)
-                                            .randomize(static_cast<uint64_t>(n_out))
-                                            .as_weight()));
-          shapes.emplace_back(DType::kF32, rows, n_out, 2);
-          got.push_back(copy(shapes.back()));
-          want.push_back(copy(shapes.back()));
-          const float* b = n_out == 70 ? device_bias.f32() : nullptr;
-          got_list.push_back({matrices.back().get(), b, got.back()});
-          want_list.push_back({matrices.back().get(), b, want.back()});
-        }
-        set().project(device_x, norm, got_list);
-        set().KernelSet::project(device_x, norm, want_list);
-        for (size_t i = 0; i < got.size(); ++i)
-          expect_same(got[i], want[i], shapes[i], fmt::format("{} rows of {}", rows, n_in));
-      }
+  for (const int64_t n_in : {64, 99, 100, 1536, 2048, 7168})
+    for (const int rows : {1, 3, 8, 9, 32, 33})
+      for (const bool normed : {true, false}) expect_projected(n_in, rows, normed);
 }
 
 TEST_F(GpuFused, GatedMlp) {
   for (const auto& [hidden, inner] : {std::pair{128, 48}, {100, 144}, {64, 33}, {2048, 352}})
     for (const int rows : {1, 8, 9, 17, 33, 100})
-      for (const bool normed : {true, false}) {
-        const RandomExperts mlp(set(), 1, hidden, inner);
-        const Tensor x = Tensor(DType::kF32, rows, hidden).randomize(1);
-        const Tensor weight = Tensor(DType::kF32, 1, hidden).randomize(2, 0.2f, 1.0f);
-        const Tensor before = normed ? x : Tensor(DType::kF32, rows, hidden).randomize(3);
-        const Copy device_weight = copy(weight), scratch = copy(Tensor(DType::kF32, rows, hidden));
-        const Copy gate_up = copy(Tensor(DType::kF32, rows, 2 * inner));
-        const Copy between = copy(Tensor(DType::kF32, rows, inner));
-        const RowNorm norm = {normed ? device_weight.f32() : nullptr, 1e-6f, scratch};
-        const Copy got = copy(before), want = copy(before), device_x = copy(x);
-        set().gated_mlp(normed ? got : device_x, norm, mlp.weights[0], 0.3f, {gate_up, between},
-                        got);
-        set().KernelSet::gated_mlp(normed ? want : device_x, norm, mlp.weights[0], 0.3f,
-                                   {gate_up, between}, want);
-        expect_same(got, want, before, fmt::format("{} rows, {} x {}", rows, hidden, inner));
-      }
+      for (const bool normed : {true, false}) expect_gated(hidden, inner, rows, normed);
 }
 
 TEST_F(GpuFused, LatentInputs) {
-  constexpr int kSlots = 64;
-  for (const auto& [heads, nope, rope_dim, latent] :
-       {std::tuple{16, 128, 64, 512}, {3, 36, 8, 72}, {2, 192, 64, 512}, {5, 6, 6, 33}})
+  for (const LatentShape& shape :
+       {LatentShape{16, 128, 64, 512}, {3, 36, 8, 72}, {2, 192, 64, 512}, {5, 6, 6, 33}})
     for (const int rows : {1, 5, 8, 11, 40})
       for (const bool scaled : {false, true})
-        for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
-          std::vector<int32_t> positions, slots;
-          std::vector<float> scales;
-          for (int i = 0; i < rows; ++i) {
-            positions.push_back((i * 13) % 50);
-            slots.push_back(i == 4 ? -1 : (i * 7) % kSlots);
-            scales.push_back(1.0f + 0.1f * static_cast<float>(i));
-          }
-          begin({.positions = positions, .slots = slots, .row_scale = scales});
-          std::vector<MatrixPtr> uk_t;
-          for (int h = 0; h < heads; ++h)
-            uk_t.push_back(set().pack(Tensor(DType::kBF16, nope, latent)
-                                          .randomize(static_cast<uint64_t>(h) + 1, 0.1f)
-                                          .as_weight(true)));
-          const Tensor q = Tensor(DType::kF32, rows, heads * (nope + rope_dim), 4).randomize(1);
-          const Tensor kv = Tensor(DType::kF32, rows, latent + rope_dim, 1).randomize(2, 2.0f);
-          const Copy cos = copy(Tensor(DType::kF32, 50, rope_dim / 2).randomize(5));
-          const Copy sin = copy(Tensor(DType::kF32, 50, rope_dim / 2).randomize(6));
-          const Copy weight = copy(Tensor(DType::kF32, 1, latent).randomize(9, 0.2f, 1.0f));
-          const LatentInputs inputs = {
-              .head_count = heads,
-              .nope_dim = nope,
-              .w_uk_t = uk_t,
-              .norm_weight = weight.f32(),
-              .norm_eps = 1e-6f,
-              .rope = {cos.f32(), sin.f32(), rope_dim,
-                       scaled ? RopeLayout::kHalfSplit : RopeLayout::kAdjacentPairs},
-              .positions = positions,
-              .slots = slots,
-              .row_scale = scaled ? scales.data() : nullptr};
-          const DType out_type = dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
-          const Tensor out_shape(out_type, rows, heads * (latent + rope_dim), 2);
-          const Tensor rows_shape = Tensor(dtype, kSlots, latent + rope_dim).fill(3.0f);
-          const Copy device_kv = copy(kv);
-          const auto run = [&](const Copy& out, const Copy& cache_rows, bool fused) {
-            LatentCache cache{cache_rows.view().data, dtype, 16, latent, rope_dim};
-            if (dtype == DType::kF8E4M3) cache.scale = 0.25f;
-            const Copy device_q = copy(q);  // the call may change it
-            if (fused)
-              set().latent_inputs(device_q, device_kv, inputs, cache, out);
-            else
-              set().KernelSet::latent_inputs(device_q, device_kv, inputs, cache, out);
-            set().memory().wait();
-          };
-          const Copy got = copy(out_shape), want = copy(out_shape);
-          const Copy got_rows = copy(rows_shape), want_rows = copy(rows_shape);
-          run(got, got_rows, true);
-          run(want, want_rows, false);
-          const std::string what = fmt::format("{} heads, {} rows", heads, rows);
-          expect_same(got, want, out_shape, what + ": queries");
-          expect_same(got_rows, want_rows, rows_shape, what + ": cache");
-        }
+        for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3})
+          expect_latent_inputs(shape, rows, scaled, dtype);
 }
 
 TEST_F(GpuFused, MixExperts) {
@@ -178,6 +188,54 @@ TEST_F(GpuFused, MixExperts) {
                                     {6, 3, 64, 24, 40},
                                     {33, 20, 64, 288, 2064}})
     expect_mixed(shape, {1, 2, 7, 8, 9, 32, 33});
+}
+
+// The same where many rows take another order of sums.
+class GpuFusedWide : public GpuFused {
+ protected:
+  GpuFusedWide() : GpuFused(false) {}
+};
+
+TEST_F(GpuFusedWide, ProjectIsNormAndProducts) {
+  for (const int64_t n_in : {64, 99, 100, 1536, 2048})
+    for (const int rows : {33, 64, 71, 200})
+      for (const bool normed : {true, false}) expect_projected(n_in, rows, normed);
+  expect_projected(2048, 71, true, DType::kBF16);
+}
+
+TEST_F(GpuFusedWide, GatedMlp) {
+  for (const auto& [hidden, inner] :
+       {std::pair{128, 48}, {100, 128}, {64, 33}, {2048, 320}, {64, 2816}})
+    for (const int rows : {33, 100, 300})
+      for (const bool normed : {true, false}) expect_gated(hidden, inner, rows, normed);
+  expect_gated(128, 48, 100, true, DType::kBF16);
+}
+
+TEST_F(GpuFusedWide, LatentInputs) {
+  for (const LatentShape& shape :
+       {LatentShape{16, 128, 64, 512}, {3, 36, 8, 72}, {2, 192, 64, 512}, {5, 6, 6, 33}})
+    for (const int rows : {33, 40, 70, 200})
+      for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3})
+        expect_latent_inputs(shape, rows, dtype == DType::kF32, dtype);
+}
+
+TEST_F(GpuFusedWide, MixExperts) {
+  for (const MixtureShape& shape : {MixtureShape{64, 6, 256, 176, 352},
+                                    {8, 2, 2048, 16, 0},
+                                    {6, 3, 2304, 192, 256},
+                                    {384, 8, 144, 128, 128},
+                                    {400, 8, 64, 32, 48},
+                                    {4, 4, 130, 16, 16},
+                                    {33, 20, 64, 288, 2064}})
+    expect_mixed(shape, {3, 32, 33, 64, 130, 500});
+  expect_mixed({8, 3, 256, 128, 144}, {40, 300}, DType::kBF16);
+}
+
+// Little enough to be run under compute-sanitizer.
+TEST_F(GpuFusedWide, FewTiles) {
+  for (const int rows : {5, 41}) expect_latent_inputs({3, 36, 8, 72}, rows, false, DType::kBF16);
+  expect_projected(100, 41, true);
+  expect_mixed({8, 3, 256, 128, 192}, {3, 33});
 }
 
 // What one launch does, and little else: this is what is run under compute-sanitizer.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <fstream>
 
 #include "base/json.h"
@@ -16,7 +18,8 @@ namespace {
 
 constexpr SpeculativeAlgorithm kDrafters[] = {
     SpeculativeAlgorithm::kNone, SpeculativeAlgorithm::kMtp, SpeculativeAlgorithm::kEagle3};
-constexpr int64_t kMostLaunchesPerLayer = 12;
+constexpr int64_t kMostLaunchesPerLayer = 12;    // of passes of up to 32 rows
+constexpr int64_t kMostLaunchesOfManyRows = 24;  // of passes of more
 
 EngineOptions options_of(SpeculativeAlgorithm algorithm) {
   EngineOptions options;
@@ -173,31 +176,40 @@ TEST(GpuLaunchAhead, DraftsAfterAPauseAreThoseOfRowsThatDidNotWait) {
   }
 }
 
-// T18. Launches of a layer, in the form of DeepSeek-V2-Lite: the query is one product (in two steps
-// it takes two more where there are more than two rows), and experts are large enough to be dealt
-// out (those of models/tales have 112 numbers).
+// T18. Launches of a layer, in the form of DeepSeek-V2-Lite, where the query is one product, and of
+// Kimi-K2, where it is two. Experts are large enough to be dealt out (those of models/tales have
+// 112 numbers).
 TEST(GpuLaunchAhead, LaunchesOfALayer) {
   std::ifstream file(model_path("tales") + "/config.json");
   Json config = Json::parse(file);
   config["moe_intermediate_size"] = 128;
-  config["q_lora_rank"] = nullptr;
-  const TempFolder folder;
-  folder.write("config.json", config.dump());
-  EngineOptions options = options_of(SpeculativeAlgorithm::kNone);
-  options.model_path = folder.path().string();
-  options.load_format = "dummy";
-  options.deterministic = false;
-  options.slot_count = options.max_running_requests = 33;
-  options.context_length = 512;
-  options.max_total_tokens = 33 * 576;
-  LoadedModel model(options);
-  for (const int batch : {2, 8, 32}) {
-    SCOPED_TRACE(batch);
-    const BatchBenchOptions bench{.batch_size = batch, .context_len = 100, .output_len = 100};
-    bench_engine(model, bench);  // records
-    const EngineBenchResult run = bench_engine(model, bench);
-    EXPECT_GT(run.device.layers, 0);
-    EXPECT_LE(run.device.layer_launches, kMostLaunchesPerLayer * run.device.layers);
+  config["hidden_size"] = 2048;
+  for (const bool low_rank : {false, true}) {
+    config["q_lora_rank"] = low_rank ? Json(1536) : Json(nullptr);
+    const TempFolder folder;
+    folder.write("config.json", config.dump());
+    EngineOptions options = options_of(SpeculativeAlgorithm::kNone);
+    options.model_path = folder.path().string();
+    options.load_format = "dummy";
+    options.deterministic = false;
+    options.slot_count = options.max_running_requests = 64;
+    options.context_length = 512;
+    options.max_total_tokens = 64 * 576;
+    LoadedModel model(options);
+    for (const int batch : {2, 3, 8, 32, 33, 64}) {
+      SCOPED_TRACE(fmt::format("low rank {}, {} rows", low_rank, batch));
+      const BatchBenchOptions bench{.batch_size = batch, .context_len = 100, .output_len = 100};
+      bench_engine(model, bench);  // records
+      const EngineBenchResult run = bench_engine(model, bench);
+      EXPECT_GT(run.device.layers, 0);
+      const int64_t most =
+          batch <= 32 ? kMostLaunchesPerLayer : kMostLaunchesOfManyRows + (low_rank ? 2 : 0);
+      EXPECT_LE(run.device.layer_launches, most * run.device.layers);
+      std::printf("%.2f launches a layer, low rank %d, %d rows\n",
+                  static_cast<double>(run.device.layer_launches) /
+                      static_cast<double>(std::max<int64_t>(run.device.layers, 1)),
+                  low_rank, batch);
+    }
   }
 }
 

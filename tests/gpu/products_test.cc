@@ -9,17 +9,12 @@
 namespace foresail {
 namespace {
 
-class GpuProducts : public GpuTest {};
-
 // f32 rows keep 16 bits of mantissa.
 constexpr double kProductTolerance = 2e-5;
 
-TEST_F(GpuProducts, LinearMatchesOracle) {
-  const int64_t shapes[][3] = {{1, 1, 1},     {1, 64, 16},    {2, 63, 17},     {3, 129, 47},
-                               {7, 32, 100},  {9, 128, 64},   {17, 48, 15},    {1, 4099, 65},
-                               {33, 96, 70},  {64, 66, 35},   {65, 2048, 130}, {270, 72, 300},
-                               {31, 256, 80}, {3, 40, 32791}, {8, 136, 32768}};
-  for (const auto& [rows, n_in, n_out] : shapes)
+class GpuProducts : public GpuTest {
+ protected:
+  void expect_linear(int64_t rows, int64_t n_in, int64_t n_out) {
     for (const DType act : {DType::kF32, DType::kBF16})
       for (const bool accumulate : {false, true}) {
         const Tensor x = Tensor(act, rows, n_in, n_in % 4 == 0 ? 4 : 3).randomize(1);
@@ -36,6 +31,22 @@ TEST_F(GpuProducts, LinearMatchesOracle) {
         expect_close(out.read(got), want, kProductTolerance,
                      fmt::format("{} x {} x {}", rows, n_in, n_out));
       }
+  }
+};
+
+TEST_F(GpuProducts, LinearMatchesOracle) {
+  const int64_t shapes[][3] = {{1, 1, 1},     {1, 64, 16},    {2, 63, 17},     {3, 129, 47},
+                               {7, 32, 100},  {9, 128, 64},   {17, 48, 15},    {1, 4099, 65},
+                               {33, 96, 70},  {64, 66, 35},   {65, 2048, 130}, {270, 72, 300},
+                               {31, 256, 80}, {3, 40, 32791}, {8, 136, 32768}};
+  for (const auto& [rows, n_in, n_out] : shapes) expect_linear(rows, n_in, n_out);
+}
+
+// Little enough to be run under compute-sanitizer, with each kind of block once.
+TEST_F(GpuProducts, FewTiles) {
+  const int64_t shapes[][3] = {{2, 63, 17},  {7, 32, 100}, {12, 48, 36},  {31, 256, 80},
+                               {33, 96, 70}, {65, 66, 35}, {3, 16, 32791}};
+  for (const auto& [rows, n_in, n_out] : shapes) expect_linear(rows, n_in, n_out);
 }
 
 TEST_F(GpuProducts, PacksEverySource) {

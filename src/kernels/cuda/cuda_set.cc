@@ -45,6 +45,26 @@ MatrixView row_range(const MatrixView& matrix, int64_t first, int64_t count) {
           matrix.stride};
 }
 
+cuda::GemmArgs linear_args(const MatrixView& x, const Matrix& weight, const float* bias,
+                           float scale, bool accumulate, const MatrixView& out) {
+  FORESAIL_CHECK(x.cols == weight.n_in() && out.cols == weight.n_out(),
+                 "x [{}, {}], weight [{}, {}], out [{}, {}]", x.rows, x.cols, weight.n_out(),
+                 weight.n_in(), out.rows, out.cols);
+  return {.weight = CudaMatrix::data_of(weight),
+          .n_out = weight.n_out(),
+          .n_in = weight.n_in(),
+          .rows = x.rows,
+          .x = x.data,
+          .x_is_bf16 = x.dtype == DType::kBF16,
+          .x_stride = x.stride,
+          .out = out.data,
+          .out_is_bf16 = out.dtype == DType::kBF16,
+          .out_stride = out.stride,
+          .accumulate = accumulate,
+          .scale = scale,
+          .bias = bias};
+}
+
 cuda::Rope rope_view(const RopeTable& rope) {
   return {rope.cos, rope.sin, rope.rope_dim, rope.layout == RopeLayout::kHalfSplit};
 }
@@ -69,15 +89,15 @@ CudaKernels::CudaKernels(const CudaDevice& device, const CudaOptions& options)
       has_sm90_(device.major == 9 && device.minor == 0),
       deterministic_(options.deterministic),
       records_(options.graphs) {
-  for (PinnedWords& pinned : pinned_words_)
-    check_cuda(cudaEventCreateWithFlags(&pinned.read, cudaEventDisableTiming), "creating an event");
+  for (cudaEvent_t& event : pinned_read_)
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
 }
 
 CudaKernels::~CudaKernels() {
   stop_recording();
   chained_.clear();
   forget_recordings();
-  for (const PinnedWords& pinned : pinned_words_) cudaEventDestroy(pinned.read);
+  for (const cudaEvent_t event : pinned_read_) cudaEventDestroy(event);
 }
 
 void* CudaKernels::scratch(Scratch purpose, size_t size_bytes) {
@@ -91,17 +111,22 @@ void* CudaKernels::scratch(Scratch purpose, size_t size_bytes) {
   return buffer.data();
 }
 
-void CudaKernels::multiply(const cuda::GemmArgs& args) {
+bool CudaKernels::goes_wide(const cuda::GemmArgs& args) const {
+  return args.rows > 0 && !deterministic_ && has_sm90_ && cuda::is_wide(args);
+}
+
+void CudaKernels::multiply(const cuda::GemmArgs& args, const cuda::GemmArgs* before) {
   cuda::GemmArgs first = args;
   first.beside = {};
-  if (args.rows == 0 || deterministic_ || !has_sm90_ || !cuda::is_wide(first))
-    return cuda::gemm(stream(), args);
+  if (!goes_wide(first)) return cuda::gemm(stream(), args);
+  const bool is_split =
+      before != nullptr && goes_wide(*before) && cuda::is_split_alike(*before, first);
   void* rows = scratch(Scratch::kWideRows, cuda::wide_scratch_bytes(first));
-  cuda::wide_product(stream(), first, rows);
-  if (args.beside.weight == nullptr) return;
+  if (args.beside.weight == nullptr) return cuda::wide_product(stream(), first, rows, is_split);
   const cuda::GemmArgs second = cuda::beside_product(args);
-  if (second.rows != first.rows || !cuda::is_split_alike(first, second)) return multiply(second);
-  cuda::wide_product(stream(), second, rows, true);
+  if (cuda::takes_beside(first, second)) return cuda::wide_product(stream(), args, rows, is_split);
+  cuda::wide_product(stream(), first, rows, is_split);
+  multiply(second, second.rows == first.rows ? &first : nullptr);
 }
 
 int CudaKernels::wide_tile_rows(const cuda::GemmArgs& rows, int64_t pairs, int64_t experts,
@@ -199,22 +224,7 @@ void CudaKernels::rms_norm(const MatrixView& x, const float* weight, float eps,
 
 void CudaKernels::linear(const MatrixView& x, const Matrix& weight, const float* bias, float scale,
                          bool accumulate, const MatrixView& out) {
-  FORESAIL_CHECK(x.cols == weight.n_in() && out.cols == weight.n_out(),
-                 "x [{}, {}], weight [{}, {}], out [{}, {}]", x.rows, x.cols, weight.n_out(),
-                 weight.n_in(), out.rows, out.cols);
-  multiply({.weight = CudaMatrix::data_of(weight),
-            .n_out = weight.n_out(),
-            .n_in = weight.n_in(),
-            .rows = x.rows,
-            .x = x.data,
-            .x_is_bf16 = x.dtype == DType::kBF16,
-            .x_stride = x.stride,
-            .out = out.data,
-            .out_is_bf16 = out.dtype == DType::kBF16,
-            .out_stride = out.stride,
-            .accumulate = accumulate,
-            .scale = scale,
-            .bias = bias});
+  multiply(linear_args(x, weight, bias, scale, accumulate, out));
   check("linear");
 }
 

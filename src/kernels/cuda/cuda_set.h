@@ -40,6 +40,9 @@ class CudaMatrix final : public Matrix {
 
 cuda::Rows rows_of(const MatrixView& view);
 MatrixView row_range(const MatrixView& matrix, int64_t first, int64_t count);
+// The product that KernelSet::linear asks for.
+cuda::GemmArgs linear_args(const MatrixView& x, const Matrix& weight, const float* bias,
+                           float scale, bool accumulate, const MatrixView& out);
 cuda::Cache cache_view(const LatentCache& cache);
 cuda::Rope rope_view(const RopeTable& rope);
 
@@ -131,15 +134,20 @@ class CudaKernels final : public KernelSet {
     kHidden,
     kResults,
     kWideRows,
+    kWideInner,
+    kWideShared,
     kChoice,
     kMeeting,
+    kArrivals,
     kCount
   };
   void* scratch(Scratch purpose, size_t size_bytes);
   cudaStream_t stream() const { return memory_.stream(); }
   // Queues a product: in the one order of sums that gemm.h speaks of, or, where that is not asked
   // for and there are many rows, the faster way.
-  void multiply(const cuda::GemmArgs& args);
+  // `before`: the product right before, of the same rows, whose split form may serve again.
+  void multiply(const cuda::GemmArgs& args, const cuda::GemmArgs* before = nullptr);
+  bool goes_wide(const cuda::GemmArgs& args) const;
   // Rows of a tile of these pairs for wide_product, for experts of `inner` numbers; 0: for gemm.
   int wide_tile_rows(const cuda::GemmArgs& rows, int64_t pairs, int64_t experts,
                      int64_t inner) const;
@@ -160,9 +168,14 @@ class CudaKernels final : public KernelSet {
   const void* const* table_of(const void* key, std::vector<const void*> pointers);
   const void* const* head_table(std::span<const MatrixPtr> weights);
   cuda::ExpertTables expert_tables(std::span<const ExpertWeights> experts);
-  // The rows that a product reads: x, or its norm.
-  const MatrixView& normed_rows(const MatrixView& x, const RowNorm& norm);
+  // norm.normed = the norm of x, if there is one, for that product. True: its rows are split, too.
+  bool norm_rows(const MatrixView& x, const RowNorm& norm, const cuda::GemmArgs& product);
   cuda::PairLists pair_lists(int64_t pairs, int64_t expert_count, int tile_rows);
+  // The products of a gated MLP. What the first returns is the second's: where its rows lie split
+  // already, if they do.
+  void* start_gated(const cuda::GemmArgs& gate_up, const cuda::GemmArgs& down, Scratch purpose,
+                    const cuda::GemmArgs* before);
+  void finish_gated(const cuda::GemmArgs& down, void* inner);
   struct Chosen {  // by each row, on the device
     const int32_t* ids;
     const float* weights;
@@ -178,8 +191,8 @@ class CudaKernels final : public KernelSet {
                       int64_t inner, const Chosen& chosen, const ExpertWeights& shared,
                       const MatrixView& shared_inner, const MatrixView& out);
   // False: not for these shapes, and nothing was done.
-  bool mix_few_rows(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
-                    const MixtureScratch& scratch, const MatrixView& out);
+  bool mix_listed(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
+                  const MixtureScratch& scratch, const MatrixView& out);
   bool mix_at_once(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
                    const MixtureScratch& scratch, const MatrixView& out);
   bool fits_tensor_cores(const LatentCache& cache, int head_count) const;
@@ -199,12 +212,11 @@ class CudaKernels final : public KernelSet {
 
   PassInputs inputs_;
   cuda::PassWords pass_;
-  // Uploads under way; each takes the next, so that the host may be so many ahead.
-  struct PinnedWords {
-    Buffer words;
-    cudaEvent_t read = nullptr;  // the latest upload has left them
-  };
-  std::array<PinnedWords, 16> pinned_words_;
+  // Uploads under way; each takes the next, so that the host may be some ahead. An event for half
+  // of them, not for each: it costs the host as much as a small upload.
+  static constexpr size_t kHalfPinned = 8;
+  std::array<Buffer, 2 * kHalfPinned> pinned_words_;
+  std::array<cudaEvent_t, 2> pinned_read_{};  // the latest uploads of a half have left it
   size_t next_pinned_ = 0;
   void upload_words(std::span<const int32_t> words, int32_t* to);
   int32_t* device_words_ = nullptr;

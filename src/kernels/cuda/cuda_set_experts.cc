@@ -3,7 +3,9 @@
 
 #include "base/check.h"
 #include "kernels/cuda/cuda_set.h"
+#include "kernels/cuda/router.h"
 #include "kernels/cuda/sm90/mixture.h"
+#include "kernels/cuda/sm90/wide_product.h"
 
 namespace foresail {
 namespace {
@@ -25,6 +27,25 @@ cuda::GemmArgs product_of(const MatrixView& x) {
           .x_stride = x.stride};
 }
 
+// What a product reads that does not norm rows itself.
+const MatrixView& rows_behind(const RowNorm& norm, const MatrixView& x) {
+  return norm.weight == nullptr ? x : norm.normed;
+}
+
+// Gate and up of a gated MLP; gated in the product where that can be.
+cuda::GemmArgs gate_product(const cuda::GemmArgs& rows, const ExpertWeights& weights,
+                            const GatedScratch& scratch) {
+  cuda::GemmArgs args = rows;
+  args.weight = CudaMatrix::data_of(*weights.gate_up);
+  args.n_out = weights.gate_up->n_out();
+  args.gated = cuda::gates_rows(args);
+  const MatrixView& product = args.gated ? scratch.inner : scratch.gate_up;
+  args.out = product.data;
+  args.out_is_bf16 = product.dtype == DType::kBF16;
+  args.out_stride = product.stride;
+  return args;
+}
+
 // Whether the product may norm these rows itself; then it will.
 bool norms(const RowNorm& norm, cuda::GemmArgs& args) {
   if (norm.weight == nullptr || !cuda::norms_rows(args)) return false;
@@ -35,16 +56,24 @@ bool norms(const RowNorm& norm, cuda::GemmArgs& args) {
 
 }  // namespace
 
-const MatrixView& CudaKernels::normed_rows(const MatrixView& x, const RowNorm& norm) {
-  if (norm.weight == nullptr) return x;
-  rms_norm(x, norm.weight, norm.eps, norm.normed);
-  return norm.normed;
+bool CudaKernels::norm_rows(const MatrixView& x, const RowNorm& norm,
+                            const cuda::GemmArgs& product) {
+  if (norm.weight == nullptr) return false;
+  const cuda::Rows rows = rows_of(x);
+  if (!goes_wide(product) || !cuda::norms_and_splits(rows, norm.weight, product)) {
+    rms_norm(x, norm.weight, norm.eps, norm.normed);
+    return false;
+  }
+  cuda::norm_and_split(stream(), rows, norm.weight, norm.eps, rows_of(norm.normed), product,
+                       scratch(Scratch::kWideRows, cuda::wide_scratch_bytes(product)));
+  return true;
 }
 
 void CudaKernels::project(const MatrixView& x, const RowNorm& norm,
                           std::span<const RowProduct> projections) {
   cuda::GemmArgs args = product_of(x);
-  if (!norms(norm, args)) args = product_of(normed_rows(x, norm));
+  const bool are_normed = norms(norm, args);
+  if (!are_normed) args = product_of(rows_behind(norm, x));
   for (size_t i = 0; i < projections.size(); i += 2) {
     const RowProduct& first = projections[i];
     args.weight = CudaMatrix::data_of(*first.weight);
@@ -53,6 +82,8 @@ void CudaKernels::project(const MatrixView& x, const RowNorm& norm,
     args.out = first.out.data;
     args.out_stride = first.out.stride;
     args.beside = {};
+    const bool are_split = i == 0 && !are_normed && norm_rows(x, norm, args);
+    const cuda::GemmArgs alone = args;
     if (i + 1 < projections.size()) {
       const RowProduct& second = projections[i + 1];
       args.beside = {.weight = CudaMatrix::data_of(*second.weight),
@@ -62,26 +93,41 @@ void CudaKernels::project(const MatrixView& x, const RowNorm& norm,
                      .out = second.out.data,
                      .out_stride = second.out.stride};
     }
-    multiply(args);
+    multiply(args, are_split ? &alone : nullptr);
   }
   check("project");
 }
 
+void* CudaKernels::start_gated(const cuda::GemmArgs& gate_up, const cuda::GemmArgs& down,
+                               Scratch purpose, const cuda::GemmArgs* before) {
+  if (!goes_wide(gate_up) || !goes_wide(down) || !cuda::can_split_for(gate_up, down)) {
+    multiply(gate_up, before);
+    return nullptr;
+  }
+  void* inner = scratch(purpose, cuda::wide_scratch_bytes(down));
+  cuda::GemmArgs product = gate_up;
+  product.split_out = cuda::split_out_of(down, inner);
+  multiply(product, before);
+  return inner;
+}
+
+void CudaKernels::finish_gated(const cuda::GemmArgs& down, void* inner) {
+  if (inner == nullptr) return multiply(down);
+  cuda::wide_product(stream(), down, inner, true);
+}
+
 void CudaKernels::gated_mlp(const MatrixView& x, const RowNorm& norm, const ExpertWeights& weights,
                             float scale, const GatedScratch& scratch, const MatrixView& out) {
-  cuda::GemmArgs args = product_of(x);
-  if (!norms(norm, args)) args = product_of(normed_rows(x, norm));
-  args.weight = CudaMatrix::data_of(*weights.gate_up);
-  args.n_out = weights.gate_up->n_out();
-  args.gated = cuda::gates_rows(args);
-  const MatrixView& product = args.gated ? scratch.inner : scratch.gate_up;
-  args.out = product.data;
-  args.out_is_bf16 = product.dtype == DType::kBF16;
-  args.out_stride = product.stride;
-  multiply(args);
+  cuda::GemmArgs rows = product_of(x);
+  const bool are_normed = norms(norm, rows);
+  if (!are_normed) rows = product_of(rows_behind(norm, x));
+  const cuda::GemmArgs gate_up = gate_product(rows, weights, scratch);
+  const cuda::GemmArgs down = linear_args(scratch.inner, *weights.down, nullptr, scale, true, out);
+  const bool are_split = !are_normed && norm_rows(x, norm, gate_up);
+  void* inner = start_gated(gate_up, down, Scratch::kWideInner, are_split ? &gate_up : nullptr);
+  if (!gate_up.gated) silu_mul(scratch.gate_up, scratch.inner);
+  finish_gated(down, inner);
   check("gated_mlp");
-  if (!args.gated) silu_mul(scratch.gate_up, scratch.inner);
-  linear(scratch.inner, *weights.down, nullptr, scale, true, out);
 }
 
 namespace {
@@ -172,22 +218,19 @@ void CudaKernels::listed_experts(const MatrixView& x, const cuda::PairLists& lis
                    .rows = x.rows,
                    .out = shared_inner.data,
                    .out_stride = shared_inner.stride};
-  multiply(args);
-  if (!args.gated)
-    cuda::silu_mul(
-        stream(), {args.out, cuda::Element::kF32, pairs, 2 * inner, 2 * inner},
-        {inner_rows, bf16 ? cuda::Element::kBF16 : cuda::Element::kF32, pairs, inner, inner});
-  args.gated = false;
-  args.tiles_down = true;
-  args.n_out = out.cols;
-  args.n_in = inner;
-  args.x = inner_rows;
-  args.x_stride = inner;
-  args.x_rows = nullptr;
-  args.out = results;
-  args.out_stride = out.cols;
+  cuda::GemmArgs down = args;
+  down.gated = false;
+  down.tiles_down = true;
+  down.n_out = out.cols;
+  down.n_in = inner;
+  down.x = inner_rows;
+  down.x_stride = inner;
+  down.x_rows = nullptr;
+  down.out = results;
+  down.out_stride = out.cols;
+  down.beside = {};
   if (has_shared)
-    args.beside = {.weight = CudaMatrix::data_of(*shared.down),
+    down.beside = {.weight = CudaMatrix::data_of(*shared.down),
                    .n_out = out.cols,
                    .rows = x.rows,
                    .x = shared_inner.data,
@@ -195,7 +238,12 @@ void CudaKernels::listed_experts(const MatrixView& x, const cuda::PairLists& lis
                    .n_in = shared.down->n_in(),
                    .out = shared_results,
                    .out_stride = out.cols};
-  multiply(args);
+  void* split_rows = start_gated(args, down, Scratch::kWideInner, nullptr);
+  if (!args.gated)
+    cuda::silu_mul(
+        stream(), {args.out, cuda::Element::kF32, pairs, 2 * inner, 2 * inner},
+        {inner_rows, bf16 ? cuda::Element::kBF16 : cuda::Element::kF32, pairs, inner, inner});
+  finish_gated(down, split_rows);
   cuda::combine(stream(), results, lists.pair_place, chosen.ids, chosen.weights, chosen.top_k,
                 shared_results, rows_of(out));
 }
@@ -252,42 +300,76 @@ bool CudaKernels::mix_at_once(const MatrixView& x, const RowNorm& norm, const Mi
   return true;
 }
 
-bool CudaKernels::mix_few_rows(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
-                               const MixtureScratch& scratch, const MatrixView& out) {
-  constexpr int64_t kMostRows = 32;
+bool CudaKernels::mix_listed(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
+                             const MixtureScratch& scratch, const MatrixView& out) {
+  constexpr int64_t kMostBesideRows = 32;
   cuda::RouteArgs route = route_args(scratch.logits, mixture.route);
-  if (x.rows > kMostRows || !cuda::fits_route_and_order(route)) return false;
-  const MatrixView& rows = normed_rows(x, norm);
-  linear(rows, *mixture.router, nullptr, 1.0f, false, scratch.logits);
+  const int64_t pairs = x.rows * route.top_k;
+  if (route.experts > cuda::kMostRoutedExperts || pairs > kMostPairs) return false;
   route.ids = scratch.ids;
   route.weights = scratch.weights;
-  const Chosen chosen = {route.ids, route.weights, route.top_k};
-  const int64_t pairs = x.rows * route.top_k;
   const auto expert_count = static_cast<int64_t>(mixture.experts.size());
   const int64_t inner = mixture.experts[0].down->n_in();
-  const int tile_rows = cuda::expert_tile_rows(pairs, expert_count);
-  const cuda::PairLists lists = pair_lists(pairs, expert_count, tile_rows);
-  cuda::route_and_order(stream(), route, tile_rows, expert_tables(mixture.experts), lists);
-  // Beside the others, where its results are gated in the product as theirs are.
+  const MatrixView& rows = rows_behind(norm, x);
+  const int wide_rows = wide_tile_rows(product_of(rows), pairs, expert_count, inner);
+  const int tile_rows = wide_rows > 0 ? wide_rows : cuda::expert_tile_rows(pairs, expert_count);
+  // Comes zeroed, and every call leaves it so.
+  auto* arrivals = static_cast<int32_t*>(
+      this->scratch(Scratch::kArrivals, (cuda::kRouterArrivals + 1) * sizeof(int32_t)));
+  cuda::RouterArgs router = {.product = product_of(rows),
+                             .route = route,
+                             .tile_rows = tile_rows,
+                             .experts = expert_tables(mixture.experts),
+                             .lists = pair_lists(pairs, expert_count, tile_rows),
+                             .arrivals = arrivals};
+  router.product.weight = CudaMatrix::data_of(*mixture.router);
+  router.product.n_out = mixture.router->n_out();
+  router.product.out = scratch.logits.data;
+  router.product.out_stride = scratch.logits.stride;
+
+  // The shared expert: beside the others, where its results are gated in the product as theirs are;
+  // otherwise behind the router, which reads the same rows.
   const ExpertWeights& shared = mixture.shared;
   const MatrixView& shared_inner = scratch.shared.inner;
+  const bool has_shared = shared.gate_up != nullptr;
   cuda::GemmArgs gate_up = product_of(rows);
   gate_up.n_out = 2 * inner;
   cuda::GemmArgs shared_gate_up = gate_up;
-  if (shared.gate_up != nullptr) shared_gate_up.n_out = shared.gate_up->n_out();
-  const bool beside = shared.gate_up != nullptr && cuda::gates_rows(gate_up) &&
+  if (has_shared) shared_gate_up.n_out = shared.gate_up->n_out();
+  const bool beside = has_shared && x.rows <= kMostBesideRows && cuda::gates_rows(gate_up) &&
                       cuda::gates_rows(shared_gate_up) && shared_inner.dtype == DType::kF32;
-  listed_experts(rows, lists, {tile_rows}, inner, chosen, beside ? shared : ExpertWeights{},
+  const bool apart = has_shared && !beside;
+  const bool are_split = norm_rows(x, norm, router.product);
+  cuda::GemmArgs shared_down;
+  void* shared_split = nullptr;
+  const auto gate_shared = [&](const cuda::GemmArgs* before) {
+    if (!apart) return;
+    shared_down = linear_args(shared_inner, *shared.down, nullptr, 1.0f, true, out);
+    const cuda::GemmArgs product = gate_product(product_of(rows), shared, scratch.shared);
+    shared_split = start_gated(product, shared_down, Scratch::kWideShared, before);
+    if (!product.gated) silu_mul(scratch.shared.gate_up, shared_inner);
+  };
+  if (cuda::fits_router(router)) {
+    cuda::route_rows(stream(), router);
+    gate_shared(nullptr);
+  } else {
+    multiply(router.product, are_split ? &router.product : nullptr);
+    gate_shared(&router.product);
+    cuda::route_and_order(stream(), route, tile_rows, router.experts, router.lists,
+                          arrivals + cuda::kRouterArrivals);
+  }
+  listed_experts(rows, router.lists, {tile_rows, wide_rows > 0}, inner,
+                 {route.ids, route.weights, route.top_k}, beside ? shared : ExpertWeights{},
                  shared_inner, out);
+  if (apart) finish_gated(shared_down, shared_split);
   check("mix_experts");
-  if (shared.gate_up != nullptr && !beside) gated_mlp(rows, {}, shared, 1.0f, scratch.shared, out);
   return true;
 }
 
 void CudaKernels::mix_experts(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
                               const MixtureScratch& scratch, const MatrixView& out) {
   if (x.rows == 0 || mix_at_once(x, norm, mixture, scratch, out) ||
-      mix_few_rows(x, norm, mixture, scratch, out))
+      mix_listed(x, norm, mixture, scratch, out))
     return;
   KernelSet::mix_experts(x, norm, mixture, scratch, out);
 }

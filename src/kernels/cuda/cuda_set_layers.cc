@@ -8,24 +8,36 @@
 #include "kernels/cuda/latent.h"
 #include "kernels/cuda/latent_inputs.h"
 #include "kernels/cuda/sm90/mla_decode.h"
+#include "kernels/cuda/sm90/wide_product.h"
 
 namespace foresail {
+namespace {
+
+// The product that absorbs a part of each head's query; `weights`: head_table().
+cuda::GemmArgs absorbing(const MatrixView& q, const void* const* weights, int heads, int nope_dim,
+                         int rope_dim, const MatrixView& out) {
+  const int64_t latent_dim = out.cols / heads - rope_dim;
+  return {.weights = weights,
+          .groups = heads,
+          .n_out = latent_dim,
+          .n_in = nope_dim,
+          .rows = q.rows,
+          .x = q.data,
+          .x_stride = q.stride,
+          .x_group = nope_dim + rope_dim,
+          .out = out.data,
+          .out_is_bf16 = out.dtype == DType::kBF16,
+          .out_stride = out.stride,
+          .out_group = latent_dim + rope_dim};
+}
+
+}  // namespace
+
 void CudaKernels::absorb_query(const MatrixView& q, std::span<const MatrixPtr> w_uk_t, int nope_dim,
                                int rope_dim, const MatrixView& out) {
   const auto heads = static_cast<int>(w_uk_t.size());
+  multiply(absorbing(q, head_table(w_uk_t), heads, nope_dim, rope_dim, out));
   const int64_t latent_dim = out.cols / heads - rope_dim;
-  multiply({.weights = head_table(w_uk_t),
-            .groups = heads,
-            .n_out = latent_dim,
-            .n_in = nope_dim,
-            .rows = q.rows,
-            .x = q.data,
-            .x_stride = q.stride,
-            .x_group = nope_dim + rope_dim,
-            .out = out.data,
-            .out_is_bf16 = out.dtype == DType::kBF16,
-            .out_stride = out.stride,
-            .out_group = latent_dim + rope_dim});
   const cuda::Rows from = {q.data, cuda::Element::kF32, q.rows, q.cols, q.stride};
   const cuda::Rows to = {out.data,
                          out.dtype == DType::kBF16 ? cuda::Element::kBF16 : cuda::Element::kF32,
@@ -57,9 +69,23 @@ void CudaKernels::latent_inputs(const MatrixView& q, const MatrixView& kv,
       .out = out.data,
       .out_is_bf16 = out.dtype == DType::kBF16,
       .out_stride = out.stride};
-  if (!cuda::fits_latent_inputs(args)) return KernelSet::latent_inputs(q, kv, inputs, cache, out);
-  args.weights = head_table(inputs.w_uk_t);
-  cuda::latent_inputs(stream(), args);
+  if (cuda::fits_latent_inputs(args)) {
+    args.weights = head_table(inputs.w_uk_t);
+    cuda::latent_inputs(stream(), args);
+  } else if (inputs.row_scale == nullptr) {
+    const cuda::GemmArgs product = absorbing(q, head_table(inputs.w_uk_t), inputs.head_count,
+                                             inputs.nope_dim, inputs.rope.rope_dim, out);
+    if (goes_wide(product))
+      args.split_out = cuda::split_out_of(
+          product, scratch(Scratch::kWideRows, cuda::wide_scratch_bytes(product)));
+    cuda::rotate_rows(stream(), args);
+    if (goes_wide(product))
+      cuda::wide_product(stream(), product, args.split_out.to, true);
+    else
+      multiply(product);
+  } else {
+    return KernelSet::latent_inputs(q, kv, inputs, cache, out);
+  }
   check("latent_inputs");
 }
 

@@ -18,6 +18,7 @@ constexpr size_t kMostRecordings = kMostRecordedPasses;
 // Everything that decides the operations of a pass and what is fixed in a recording of them.
 std::string key_of(const PassInputs& inputs, const cuda::PassWords& pass) {
   std::string key;
+  key.reserve(256);
   const auto add = [&](const auto& value) {
     key.append(reinterpret_cast<const char*>(&value), sizeof(value));
   };
@@ -75,14 +76,16 @@ void CudaKernels::stop_recording() noexcept {
 }
 
 void CudaKernels::upload_words(std::span<const int32_t> words, int32_t* to) {
-  PinnedWords& pinned = pinned_words_[next_pinned_];
+  const cudaEvent_t read = pinned_read_[next_pinned_ / kHalfPinned];
+  if (next_pinned_ % kHalfPinned == 0) memory_.wait_for(read);
+  Buffer& pinned = pinned_words_[next_pinned_];
+  if (pinned.size_bytes() < words.size_bytes())
+    pinned = Buffer(2 * words.size_bytes(), memory_.staging());
+  std::memcpy(pinned.data(), words.data(), words.size_bytes());
+  memory_.upload_pinned(to, pinned.data(), words.size_bytes());
   next_pinned_ = (next_pinned_ + 1) % pinned_words_.size();
-  memory_.wait_for(pinned.read);
-  if (pinned.words.size_bytes() < words.size_bytes())
-    pinned.words = Buffer(2 * words.size_bytes(), memory_.staging());
-  std::memcpy(pinned.words.data(), words.data(), words.size_bytes());
-  memory_.upload_pinned(to, pinned.words.data(), words.size_bytes());
-  check_cuda(cudaEventRecord(pinned.read, stream()), "recording an event");
+  if (next_pinned_ % kHalfPinned == 0)
+    check_cuda(cudaEventRecord(read, stream()), "recording an event");
 }
 
 bool CudaKernels::begin_pass(const PassInputs& inputs) {

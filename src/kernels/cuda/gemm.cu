@@ -188,7 +188,7 @@ void launch_stream(cudaStream_t stream, const GemmArgs& args) {
   if (args.beside.weight != nullptr)
     blocks += result_blocks<kTiles>(args.beside.n_out) * parts(args.beside.rows);
   const dim3 grid(static_cast<unsigned>(blocks), 1, static_cast<unsigned>(args.groups));
-  const int64_t bytes = kNormed ? normed_bytes(args.rows, args.n_in) : 0;
+  const int64_t bytes = kNormed ? normed_bytes(std::min<int64_t>(args.rows, kRows), args.n_in) : 0;
   launch_early(stream, grid, kProductThreads, static_cast<size_t>(bytes),
                stream_kernel<kRowTiles, kBF16, kVector, kNormed, kTiles, kApart>, args);
 }
@@ -286,12 +286,14 @@ bool has_vector_rows(const GemmArgs& args) {
 }
 
 bool norms_rows(const GemmArgs& args) {
-  // Every block norms the rows again: with more of them a launch of its own is less.
-  constexpr int64_t kMostNormedRows = 2;
+  // Every block norms its rows again: with more and longer ones a launch of its own is less.
+  constexpr int64_t kFewNormedRows = 2;
+  constexpr int64_t kMostNormedRows = 32;
+  constexpr int64_t kShortRow = 1536;
   constexpr int64_t kMostNormedBytes = 80 << 10;  // a block of any device has 99
-  return args.rows <= kMostNormedRows && !args.x_is_bf16 && has_vector_rows(args) &&
-         args.tiles == nullptr && args.groups == 1 &&
-         normed_bytes(args.rows, args.n_in) <= kMostNormedBytes;
+  return args.rows <= (args.n_in <= kShortRow ? kMostNormedRows : kFewNormedRows) &&
+         !args.x_is_bf16 && has_vector_rows(args) && args.tiles == nullptr && args.groups == 1 &&
+         normed_bytes(std::min<int64_t>(args.rows, kFewRows), args.n_in) <= kMostNormedBytes;
 }
 
 bool gates_rows(const GemmArgs& args) {

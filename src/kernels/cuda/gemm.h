@@ -68,6 +68,13 @@ struct BesideArgs {
   int64_t out_stride = 0;
 };
 
+// Results as the rows of a product of sm90/wide_product.h, split into bf16 terms as it reads them.
+struct SplitOut {
+  void* to = nullptr;  // null: results are stored as they are
+  int tile_rows = 0;   // of that product
+  int chunks = 0;      // 64 of its inputs each
+};
+
 struct GemmArgs {
   // One of: `weight`; or `weights` of `groups` matrices of one shape (heads); or tile_limit `tiles`
   // with the weights of each.
@@ -107,6 +114,7 @@ struct GemmArgs {
   // out [rows, n_out / 2] = silu(first half of the outputs) * second half, and nothing else of the
   // above; x f32, groups == 1, only where gates_rows() says so.
   bool gated = false;
+  SplitOut split_out;  // in place of `out`, where rows are gated by sm90/wide_product.h
   BesideArgs beside;
 };
 void gemm(cudaStream_t stream, const GemmArgs& args);

@@ -3,6 +3,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product.cuh"
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/sm90/split_rows.cuh"
 
 namespace foresail::cuda {
 namespace {
@@ -105,22 +106,59 @@ __global__ void __launch_bounds__(kProductThreads)
     rotate_row<Out, T>(args, first_row + i, inverse_scale, scratch);
 }
 
-template <typename Out>
-void launch(cudaStream_t stream, const LatentInputsArgs& args) {
-  const int64_t tiles = tile_count(args.cache.latent_dim);
-  const dim3 grid(static_cast<unsigned>((tiles + kWarps - 1) / kWarps),
-                  static_cast<unsigned>(args.heads + 1),
-                  static_cast<unsigned>((args.rows + kFewRows - 1) / kFewRows));
+// The part of a row's queries that is no rotated one, split for the product that absorbs it: by
+// head, a thread 16 numbers.
+__device__ __forceinline__ void split_queries(const LatentInputsArgs& args, int place, int row) {
+  const SplitOut& split = args.split_out;
+  const int row_tiles = (static_cast<int>(args.rows) + split.tile_rows - 1) / split.tile_rows;
+  const int tiles = split.chunks * kChunkTiles;
+  for (int i = threadIdx.x; i < args.heads * tiles; i += kProductThreads) {
+    const int head = i / tiles;
+    const int tile = i % tiles;
+    const float* from =
+        args.q + row * args.q_stride + int64_t{head} * (args.nope_dim + args.rope.dim);
+    Terms x[4];
+#pragma unroll
+    for (int q = 0; q < 4; ++q)
+      x[q] = terms(load_four<false, true>(from, tile * kTileInputs + 4 * q, args.nope_dim));
+    uint4* chunk = chunk_of<false>(
+        static_cast<uint4*>(split.to), int64_t{head} * row_tiles + place / split.tile_rows,
+        split.chunks, tile / kChunkTiles, place % split.tile_rows / kGroupRows, split.tile_rows);
+    store_terms<false>(x, chunk, term_bytes(split.tile_rows), place % kGroupRows,
+                       tile % kChunkTiles);
+  }
+}
+
+// Block x: row, with those that fill up the last eight where rows are split.
+template <typename Out, typename T>
+__global__ void __launch_bounds__(kProductThreads)
+    rotate_rows_kernel(const __grid_constant__ LatentInputsArgs args, float inverse_scale) {
+  __shared__ float scratch[kWarps];
+  let_next_start();
+  wait_for_previous();
+  const int place = static_cast<int>(blockIdx.x);
+  const int row = min(place, static_cast<int>(args.rows) - 1);
+  if (args.split_out.to != nullptr) split_queries(args, place, row);
+  if (place == row) rotate_row<Out, T>(args, row, inverse_scale, scratch);
+}
+
+// Calls body with null pointers of the types of the queries and of the cache's numbers, and the
+// factor of what is stored there.
+template <typename Body>
+void with_types(const LatentInputsArgs& args, const Body& body) {
   const float inverse = args.cache.element == Element::kF8E4M3 ? 1.0f / args.cache.scale : 1.0f;
-  const auto with = [&](auto kernel) {
-    launch_early(stream, grid, kProductThreads, 0, kernel, args, inverse);
+  const auto with = [&](auto* out) {
+    if (args.cache.element == Element::kF8E4M3)
+      body(out, static_cast<__nv_fp8_e4m3*>(nullptr), inverse);
+    else if (args.cache.element == Element::kBF16)
+      body(out, static_cast<__nv_bfloat16*>(nullptr), inverse);
+    else
+      body(out, static_cast<float*>(nullptr), inverse);
   };
-  if (args.cache.element == Element::kF8E4M3)
-    with(latent_inputs_kernel<Out, __nv_fp8_e4m3>);
-  else if (args.cache.element == Element::kBF16)
-    with(latent_inputs_kernel<Out, __nv_bfloat16>);
+  if (args.out_is_bf16)
+    with(static_cast<__nv_bfloat16*>(nullptr));
   else
-    with(latent_inputs_kernel<Out, float>);
+    with(static_cast<float*>(nullptr));
 }
 
 }  // namespace
@@ -133,7 +171,24 @@ bool fits_latent_inputs(const LatentInputsArgs& args) {
 
 void latent_inputs(cudaStream_t stream, const LatentInputsArgs& args) {
   if (args.rows == 0) return;
-  args.out_is_bf16 ? launch<__nv_bfloat16>(stream, args) : launch<float>(stream, args);
+  const int64_t tiles = tile_count(args.cache.latent_dim);
+  const dim3 grid(static_cast<unsigned>((tiles + kWarps - 1) / kWarps),
+                  static_cast<unsigned>(args.heads + 1),
+                  static_cast<unsigned>((args.rows + kFewRows - 1) / kFewRows));
+  with_types(args, [&]<typename Out, typename T>(Out*, T*, float inverse) {
+    launch_early(stream, grid, kProductThreads, 0, latent_inputs_kernel<Out, T>, args, inverse);
+  });
+}
+
+void rotate_rows(cudaStream_t stream, const LatentInputsArgs& args) {
+  if (args.rows == 0) return;
+  const int64_t blocks = args.split_out.to == nullptr
+                             ? args.rows
+                             : (args.rows + kGroupRows - 1) / kGroupRows * kGroupRows;
+  with_types(args, [&]<typename Out, typename T>(Out*, T*, float inverse) {
+    launch_early(stream, dim3(static_cast<unsigned>(blocks)), kProductThreads, 0,
+                 rotate_rows_kernel<Out, T>, args, inverse);
+  });
 }
 
 }  // namespace foresail::cuda

@@ -27,9 +27,13 @@ struct LatentInputsArgs {
   void* out = nullptr;  // [rows, heads * (latent_dim + rope.dim)]
   bool out_is_bf16 = false;
   int64_t out_stride = 0;
+  // For rotate_rows: the rest of the queries as the rows of a product of heads that is to come.
+  SplitOut split_out;
 };
 // Whether the kernel is made for these.
 bool fits_latent_inputs(const LatentInputsArgs& args);
 void latent_inputs(cudaStream_t stream, const LatentInputsArgs& args);
+// Of it what is no product, for any number of rows: the rotated part of the queries, and the cache.
+void rotate_rows(cudaStream_t stream, const LatentInputsArgs& args);
 
 }  // namespace foresail::cuda

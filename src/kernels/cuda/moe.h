@@ -11,6 +11,7 @@
 namespace foresail::cuda {
 
 constexpr int kMostExperts = 1024;
+constexpr int kMostRoutedExperts = 384;  // where a launch chooses for many rows beside each other
 constexpr int kMostChoices = 32;
 constexpr int kMostGroups = 64;
 
@@ -53,10 +54,10 @@ constexpr int64_t tile_limit(int64_t pairs, int64_t experts, int64_t tile_rows) 
 void order_pairs(cudaStream_t stream, const int32_t* ids, int64_t pairs, int top_k, int tile_rows,
                  const ExpertTables& experts, const PairLists& lists);
 
-// route() and order_pairs() in one launch, for few rows.
-bool fits_route_and_order(const RouteArgs& args);
+// route() and order_pairs() in one launch, of up to kMostRoutedExperts. `arrivals`: a zero, which
+// is zero again afterwards.
 void route_and_order(cudaStream_t stream, const RouteArgs& args, int tile_rows,
-                     const ExpertTables& experts, const PairLists& lists);
+                     const ExpertTables& experts, const PairLists& lists, int32_t* arrivals);
 
 // out f32 row t += sum over its choices of weight * results[place], in ascending expert id; then,
 // unless it is null, += row t of `shared` [rows, cols].

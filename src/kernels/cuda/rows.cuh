@@ -22,6 +22,9 @@ __device__ __forceinline__ Turn turn_of(const Rope& rope, int64_t position, int 
 }
 
 // One row of latent_dim + rope_dim numbers, normed and rotated, into the cache, by a block.
+// A row that is no number (whose squares have no finite sum) gets zeros for what is key and value,
+// and NaN for what is key alone: who sees it has its NaN from the score, and it does not reach
+// those beside them who weigh it with zero. So no attention kernel has to look for it.
 template <int kThreads, typename T>
 __device__ __forceinline__ void store_latent_row(const float* row, const float* norm_weight,
                                                  float eps, const Rope& rope, int64_t position,
@@ -32,11 +35,13 @@ __device__ __forceinline__ void store_latent_row(const float* row, const float* 
     squares = __fmaf_rn(row[i], row[i], squares);
   const float total = block_sum<kThreads>(squares, scratch);
   const float factor = norm_factor(total, latent_dim, eps);
+  const bool spoilt = rope_dim > 0 && !isfinite(total);
   for (int i = threadIdx.x; i < latent_dim; i += kThreads)
-    store_value(to, i, row[i] * factor * norm_weight[i] * inverse_scale);
+    store_value(to, i, spoilt ? 0.0f : row[i] * factor * norm_weight[i] * inverse_scale);
   for (int pair = threadIdx.x; pair < rope_dim / 2; pair += kThreads) {
     const Turn turn = turn_of(rope, position, pair);
-    const float2 turned = turn.of(row[latent_dim + turn.first], row[latent_dim + turn.second]);
+    float2 turned = turn.of(row[latent_dim + turn.first], row[latent_dim + turn.second]);
+    if (spoilt) turned = {NAN, NAN};
     store_value(to, latent_dim + turn.first, turned.x * inverse_scale);
     store_value(to, latent_dim + turn.second, turned.y * inverse_scale);
   }

@@ -7,6 +7,7 @@
 #include "kernels/cuda/product.cuh"
 #include "kernels/cuda/sm90/ptx.h"
 #include "kernels/cuda/sm90/ring_product.h"
+#include "kernels/cuda/sm90/split_rows.cuh"
 #include "kernels/cuda/sm90/wgmma.h"
 #include "kernels/cuda/sm90/wide_layout.h"
 
@@ -45,8 +46,12 @@ __device__ __forceinline__ void copy_weights(const Source& source, int chunk, in
     ptx::bulk_load(to + k * kTileBytes, from + (tiles - 1) * kTileBytes, kTileBytes, barrier);
 }
 
-// Block x: kTiles * 64 outputs, or 64 results where they are gated (kTiles 2); y: kRows rows or an
-// expert's tile; z: group.
+constexpr int block_count(int64_t results, int block_results) {
+  return static_cast<int>((results + block_results - 1) / block_results);
+}
+
+// Block x: kTiles * 64 outputs, or 64 results where they are gated (kTiles 2), and behind them
+// those of args.beside; y: kRows rows or an expert's tile; z: group.
 template <int kTiles, int kRows, bool kBF16, bool kGated, bool kAlone>
 __global__ void __launch_bounds__(kThreads, 2)
     ring_kernel(const __grid_constant__ GemmArgs args, int chunks, const std::byte* split) {
@@ -60,8 +65,13 @@ __global__ void __launch_bounds__(kThreads, 2)
   let_next_start();
   if (args.tiles != nullptr) wait_for_previous();  // which weights is a result
   Part part;
-  if (!find_part(args, static_cast<int>(blockIdx.x) * kWarps * kResultTiles,
-                 static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z), kRows, part))
+  const int beside_block =
+      static_cast<int>(blockIdx.x) - block_count(args.n_out, kWarps * kResultTiles * kTileOutputs);
+  if (!kGated && args.beside.weight != nullptr && beside_block >= 0)
+    part = beside_part(args, beside_block * kWarps * kResultTiles, static_cast<int>(blockIdx.y),
+                       kRows);
+  else if (!find_part(args, static_cast<int>(blockIdx.x) * kWarps * kResultTiles,
+                      static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z), kRows, part))
     return;
   const int warp = threadIdx.x / kWarp;
   const int lane = threadIdx.x % kWarp;
@@ -184,6 +194,13 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Target target{args, part};
   const int g = lane / 4;
   const int q = lane % 4;
+  if (kGated && args.split_out.to != nullptr) {
+    const SplitResults results(args, part, part.tile + warp, g, q);
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i)
+      results.store(i, silu_times(acc[0][i], acc[kGated ? 1 : 0][i]));
+    return;
+  }
 #pragma unroll
   for (int m = 0; m < kResultTiles; ++m)
 #pragma unroll
@@ -201,9 +218,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 }
 
 dim3 grid_of(const GemmArgs& args, int block_results, int rows) {
-  const int64_t results = args.gated ? args.n_out / 2 : args.n_out;
-  return dim3(static_cast<unsigned>((results + block_results - 1) / block_results),
-              static_cast<unsigned>(row_tiles(args, rows)), static_cast<unsigned>(args.groups));
+  const int blocks = block_count(args.gated ? args.n_out / 2 : args.n_out, block_results) +
+                     block_count(args.beside.n_out, block_results);
+  return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(row_tiles(args, rows)),
+              static_cast<unsigned>(args.groups));
 }
 // Whether no processor gets more than so many blocks.
 bool fits(const dim3& grid, int blocks) {

@@ -8,6 +8,7 @@
 #include "kernels/cuda/product.cuh"
 #include "kernels/cuda/sm90/ptx.h"
 #include "kernels/cuda/sm90/ring_product.h"
+#include "kernels/cuda/sm90/split_rows.cuh"
 #include "kernels/cuda/sm90/wgmma.h"
 #include "kernels/cuda/sm90/wide_layout.h"
 #include "kernels/cuda/sm90/wide_product.h"
@@ -33,12 +34,6 @@ int block_rows(const GemmArgs& args) {
   return 2 * large_blocks < kProcessors ? kRingRows : kWideRows;
 }
 
-// The 16 bytes that the tensor cores read at positions 8 * half ... of a tile of 16 inputs: the
-// inputs 4q + 2 * half and the next, q = 0..3, since a packed tile of weights renames them so.
-__device__ __forceinline__ uint4 half_of(const uint32_t (&terms)[4][2], int half) {
-  return make_uint4(terms[0][half], terms[1][half], terms[2][half], terms[3][half]);
-}
-
 // A warp: 8 rows x 64 inputs, a lane 16 inputs of one row. Block x: eight chunks of inputs; y:
 // eight rows; z: group.
 template <bool kBF16>
@@ -59,28 +54,72 @@ __global__ void __launch_bounds__(kThreads)
   // What lies past the last row is never stored, so any row will do.
   const void* row =
       row_pointer<kBF16>(args, part, min(group * kGroupRows + line, part.row_count - 1));
-  uint32_t high[4][2], low[4][2];
+  Terms x[4];
 #pragma unroll
   for (int q = 0; q < 4; ++q) {
     const int input = (chunk * kChunkTiles + k) * kTileInputs + 4 * q;
-    const Terms x = terms(load_four<kBF16, true>(row, input, static_cast<int>(args.n_in)));
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      high[q][half] = x.high[half];
-      low[q][half] = x.low[half];
-    }
+    x[q] = terms(load_four<kBF16, true>(row, input, static_cast<int>(args.n_in)));
   }
-  constexpr int kTerms = terms_of(kBF16);
   const int64_t tiles = gridDim.y / groups_of_tile;
-  const int term = term_bytes(tile_rows);
-  uint4* to = scratch + ((((blockIdx.z * tiles + tile) * chunks + chunk) * kTerms * term) +
-                         group * kAtomBytes + line * 128) /
-                            16;
+  store_terms<kBF16>(
+      x, chunk_of<kBF16>(scratch, blockIdx.z * tiles + tile, chunks, chunk, group, tile_rows),
+      term_bytes(tile_rows), line, k);
+}
+
+struct NormSplitArgs {
+  const float* x = nullptr;  // [rows, cols]
+  int64_t x_stride = 0;
+  const float* weight = nullptr;
+  float eps = 0.0f;
+  void* normed = nullptr;
+  int64_t normed_stride = 0;
+  int rows = 0;
+  int cols = 0;
+  int tile_rows = 0;
+  int chunks = 0;
+  uint4* scratch = nullptr;
+};
+
+// Block x: row, with those that fill up the last eight. To the bit what rms_norm and split_kernel
+// make of it.
+template <bool kBF16>
+__global__ void __launch_bounds__(kThreads)
+    norm_split_kernel(const __grid_constant__ NormSplitArgs args) {
+  __shared__ float sums[kThreads / kWarp];
+  let_next_start();
+  wait_for_previous();
+  const int place = static_cast<int>(blockIdx.x);
+  const int row = min(place, args.rows - 1);  // what fills up is never stored: any row will do
+  const float* from = args.x + row * args.x_stride;
+  float squares = 0.0f;
+  for (int i = threadIdx.x; i < args.cols; i += kThreads)
+    squares = __fmaf_rn(from[i], from[i], squares);
+  const float factor = norm_factor(block_sum<kThreads>(squares, sums), args.cols, args.eps);
+  const int group = place % args.tile_rows / kGroupRows;
+  for (int tile = threadIdx.x; tile < args.chunks * kChunkTiles; tile += kThreads) {
+    Terms x[4];
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int place = (2 * k + half) ^ line;  // the swizzle
-    to[place] = half_of(high, half);
-    if (!kBF16) to[place + term / 16] = half_of(low, half);
+    for (int q = 0; q < 4; ++q) {
+      const int input = tile * kTileInputs + 4 * q;
+      const bool is_in = input < args.cols;
+      float4 four = load_four<false, true>(from, input, args.cols).four;
+      const float4 w =
+          is_in ? *reinterpret_cast<const float4*>(args.weight + input) : make_float4(0, 0, 0, 0);
+      four = make_float4(four.x * factor * w.x, four.y * factor * w.y, four.z * factor * w.z,
+                         four.w * factor * w.w);
+      x[q] = split(four);
+      if (!is_in || place != row) continue;
+      const int64_t at = row * args.normed_stride + input;
+      if constexpr (kBF16)
+        *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(args.normed) + at) =
+            make_uint2(x[q].high[0], x[q].high[1]);
+      else
+        *reinterpret_cast<float4*>(static_cast<float*>(args.normed) + at) = four;
+    }
+    store_terms<kBF16>(x,
+                       chunk_of<kBF16>(args.scratch, place / args.tile_rows, args.chunks,
+                                       tile / kChunkTiles, group, args.tile_rows),
+                       term_bytes(args.tile_rows), place % kGroupRows, tile % kChunkTiles);
   }
 }
 
@@ -197,6 +236,12 @@ __global__ void __launch_bounds__(kThreads, kTiles == 1 ? 2 : 1)
   const Target target{args, part};
   const int g = lane / 4;
   const int q = lane % 4;
+  if (kGated && args.split_out.to != nullptr) {
+    const SplitResults results(args, part, first_tile, g, q);
+#pragma unroll
+    for (int i = 0; i < 64; ++i) results.store(i, silu_times(acc[0][i], acc[kGated ? 1 : 0][i]));
+    return;
+  }
 #pragma unroll
   for (int m = 0; m < kResultTiles; ++m)
 #pragma unroll
@@ -269,6 +314,46 @@ size_t wide_scratch_bytes(const GemmArgs& args) {
   const int tile_rows = block_rows(args);
   return static_cast<size_t>(split_groups(args) * row_tiles(args, tile_rows) * chunk_count(args) *
                              terms_of(args.x_is_bf16) * term_bytes(tile_rows));
+}
+
+bool takes_beside(const GemmArgs& args, const GemmArgs& beside) {
+  return is_split_alike(args, beside) && block_rows(args) < kWideRows && !args.gated &&
+         args.groups == 1 && args.rows == beside.rows && args.x == beside.x;
+}
+
+SplitOut split_out_of(const GemmArgs& next, void* scratch) {
+  return {scratch, block_rows(next), static_cast<int>(chunk_count(next))};
+}
+
+bool can_split_for(const GemmArgs& args, const GemmArgs& next) {
+  return args.gated && is_wide(args) && is_wide(next) && !next.x_is_bf16 &&
+         block_rows(next) % block_rows(args) == 0 && next.n_in % (kChunkTiles * kTileInputs) == 0 &&
+         (args.tiles == nullptr) == (next.tiles == nullptr);
+}
+
+bool norms_and_splits(const Rows& x, const float* weight, const GemmArgs& product) {
+  return x.element == Element::kF32 && x.stride % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(x.data) % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(weight) % 16 == 0 && is_wide(product) &&
+         product.tiles == nullptr && product.groups == 1 && product.x_rows == nullptr;
+}
+
+void norm_and_split(cudaStream_t stream, const Rows& x, const float* weight, float eps,
+                    const Rows& normed, const GemmArgs& product, void* scratch) {
+  const NormSplitArgs args = {.x = static_cast<const float*>(x.data),
+                              .x_stride = x.stride,
+                              .weight = weight,
+                              .eps = eps,
+                              .normed = normed.data,
+                              .normed_stride = normed.stride,
+                              .rows = static_cast<int>(x.rows),
+                              .cols = static_cast<int>(x.cols),
+                              .tile_rows = block_rows(product),
+                              .chunks = static_cast<int>(chunk_count(product)),
+                              .scratch = static_cast<uint4*>(scratch)};
+  const dim3 grid(static_cast<unsigned>((x.rows + kGroupRows - 1) / kGroupRows * kGroupRows));
+  launch_early(stream, grid, kThreads, 0,
+               product.x_is_bf16 ? norm_split_kernel<true> : norm_split_kernel<false>, args);
 }
 
 bool is_split_alike(const GemmArgs& args, const GemmArgs& other) {

@@ -8,7 +8,7 @@
 
 #include <cstddef>
 
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/rows.h"
 
 namespace foresail::cuda {
 
@@ -19,7 +19,7 @@ constexpr int64_t kLeastWideRows = 33;  // gemm() reads weights once for up to 3
 int wide_tile_rows(int64_t pairs, int64_t experts);
 
 // Whether there are rows enough, and their layout is one that wide_product takes: aligned to four
-// elements, no `norm_weight`, no `beside`, tiles of wide_tile_rows().
+// elements, no `norm_weight`, no `beside` (but see takes_beside), tiles of wide_tile_rows().
 bool is_wide(const GemmArgs& args);
 
 // Device memory that wide_product writes and reads: the rows, split into bf16 terms in the order in
@@ -29,6 +29,20 @@ size_t wide_scratch_bytes(const GemmArgs& args);
 // The device must be an sm_90; is_wide(args). `is_split`: the product before left the rows in
 // scratch.
 void wide_product(cudaStream_t stream, const GemmArgs& args, void* scratch, bool is_split = false);
+
+// Whether a second product of the same rows may be `beside` in its launch.
+bool takes_beside(const GemmArgs& args, const GemmArgs& beside);
+
+// Whether a gated product may leave its results split for the one that reads them, and how: then
+// that is called with `is_split`. `scratch`: of that one, not of this.
+bool can_split_for(const GemmArgs& args, const GemmArgs& next);
+SplitOut split_out_of(const GemmArgs& next, void* scratch);
+
+// The norm of x, which are the product's rows, and the same rows in its scratch, split: to the bit
+// what rms_norm and wide_product make one after the other.
+bool norms_and_splits(const Rows& x, const float* weight, const GemmArgs& product);
+void norm_and_split(cudaStream_t stream, const Rows& x, const float* weight, float eps,
+                    const Rows& normed, const GemmArgs& product, void* scratch);
 
 // Whether the rows of both matrix products, which are the same, are split alike.
 bool is_split_alike(const GemmArgs& args, const GemmArgs& other);
