@@ -453,6 +453,7 @@ std::vector<Shape> check_grid() {
   }
   shapes.push_back({16, 4, 64, {4641, 45118, 1730, 1696}});
   shapes.push_back({16, 2, 64, std::vector<int>(300, 37)});
+  shapes.push_back({64, 3, 64, std::vector<int>(40, 300)});
   return shapes;
 }
 
@@ -615,6 +616,7 @@ int main(int argc, char** argv) {
                        {16, 3, 64, lens},
                        {16, 4, 64, lens},
                        {20, 4, 64, {33}, 2},
+                       {48, 3, 64, {130, 17}},
                        {16, 1, 64, {700}}},
                       options.codes, {0, 16, 64}, 1) != 0;
   }

@@ -106,6 +106,16 @@ TEST(MlaSchedule, EqualRequestsAreCutAtTheirBorders) {
   }
 }
 
+TEST(MlaSchedule, RowBlocksHaveSchedulesOfTheirOwnWhereFewBlocksStayIdle) {
+  EXPECT_EQ(row_sets_of(1, 66), 1);
+  EXPECT_EQ(row_sets_of(2, 66), 2);
+  EXPECT_EQ(row_sets_of(4, 66), 4);    // 64 of 66
+  EXPECT_EQ(row_sets_of(10, 66), 10);  // 60
+  EXPECT_EQ(row_sets_of(14, 66), 1);   // 56
+  EXPECT_EQ(row_sets_of(64, 66), 64);
+  EXPECT_EQ(row_sets_of(4, 2), 1);
+}
+
 TEST(MlaSchedule, FixedUnitsFollowFromTheLengthAlone) {
   EXPECT_EQ(fixed_unit_log2(0, 8, 5), 8);
   EXPECT_EQ(fixed_unit_log2(8192, 8, 5), 8);

@@ -76,6 +76,14 @@ FORESAIL_HOST_DEVICE int balanced_blocks(int requests, int most) {
   return 10 * multiple >= 9 * most ? multiple : most;
 }
 
+// Schedules of a call whose requests are cut into `row_blocks` each: one of all of them, or one for
+// each row block with as many blocks each, if at least nine tenths of `most` have work then. The
+// row blocks of a request read the same keys at about the same time then, and memory once.
+FORESAIL_HOST_DEVICE int row_sets_of(int row_blocks, int most) {
+  const int used = most / row_blocks * row_blocks;
+  return 10 * used >= 9 * most ? row_blocks : 1;
+}
+
 // First unit of block i, 0 <= i <= blocks. Requires total * blocks < 2^32.
 FORESAIL_HOST_DEVICE int cut_begin(int block, int total, int blocks) {
   return static_cast<int>(static_cast<unsigned>(block) * static_cast<unsigned>(total) /

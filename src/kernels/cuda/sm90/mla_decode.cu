@@ -196,9 +196,11 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   const RowCut cut = cut_rows(p);
   const bool codes = p.cache_type == MlaCacheType::kE4m3;
   const int requests = p.batch * cut.row_blocks;
-  const int blocks = static_cast<int>(
-      std::min<int64_t>(balanced_blocks(requests, cut.paired ? std::max(most / 2, 1) : most),
-                        most_units(p, requests)));
+  const int most_shares = cut.paired ? std::max(most / 2, 1) : most;
+  const int row_sets = cut.paired ? row_sets_of(cut.row_blocks, most_shares) : 1;
+  const int walked = requests / row_sets;
+  const int shares = static_cast<int>(
+      std::min<int64_t>(balanced_blocks(walked, most_shares / row_sets), most_units(p, walked)));
   const bool wide = cut.columns == mla::kWideRows && !codes;
   const int page_box = std::min(p.page_size, wide ? mla::kTile / 2 : mla::kTile);
   const int pool_rows = p.num_pages * p.page_size;
@@ -225,8 +227,9 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
       reinterpret_cast<mla::PartialPiece*>(static_cast<uint8_t*>(p.workspace) + kCounterBytes);
   k.kv_end_add = p.kv_end_add;
   k.batch = p.batch;
-  k.shares = blocks;
-  k.by_shares = divider(blocks);
+  k.shares = shares;
+  k.row_sets = row_sets;
+  k.by_shares = divider(shares);
   k.by_row_blocks = divider(cut.row_blocks);
   k.by_heads = divider(p.num_heads);
   k.q_len = p.q_len;
@@ -240,7 +243,7 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.fixed_splits_log2 = p.fixed_cut ? fixed_splits_log2(p) : -1;
   k.scale_log2 = p.softmax_scale * p.cache_scale * 1.4426950408889634f;
   k.cache_scale = p.cache_scale;
-  const mla::LaunchPlace place = {stream, blocks, p.launch};
+  const mla::LaunchPlace place = {stream, shares * row_sets, p.launch};
   if (codes) return mla::launch_codes(cut.columns, place, maps, k);
   if (wide) return mla::launch_wide(cut.paired, place, query_map, maps, k);
   return mla::launch_narrow(cut.columns, place, query_map, maps, k);

@@ -56,7 +56,8 @@ struct KernelParams {
   int kv_end_add;
   int unit_log2;          // keys a unit of the schedule; the fewest where the cut is fixed
   int fixed_splits_log2;  // -1: keys are cut evenly over the blocks; else most parts of a request
-  int shares;             // of the schedule
+  int shares;             // of the schedule, or of each of row_sets schedules
+  int row_sets;           // 1, or the row blocks: then each has a schedule and shares of its own
   Divider by_shares;
   int page_log2;
   int max_pages;

@@ -42,10 +42,11 @@ __device__ __forceinline__ int key_len_of(const KernelParams& p, int request) {
   return key_len_of(p, request, __ldg(kv_end_of(p, request)));
 }
 
-// kv_end of (virtual) request `lane`: every walk begins with it, so that it is asked for before all
-// else, and looked at later.
-__device__ __forceinline__ int first_kv_end(const KernelParams& p) {
+// kv_end of (virtual) request `lane` of a walk: every walk begins with it, so that it is asked for
+// before all else, and looked at later.
+__device__ __forceinline__ int first_kv_end(const KernelParams& p, int stride = 1) {
   const int lane = threadIdx.x & 31;
+  if (stride != 1) return lane < p.batch ? ptx::load_ahead(p.kv_end + lane) : 0;
   return lane < p.batch * p.row_blocks ? ptx::load_ahead(kv_end_of(p, lane)) : 0;
 }
 
@@ -99,14 +100,16 @@ struct Walker {
   int unit_end;
   int request;
   int first_unit;
+  int stride;
 
-  // Share `block`. first: first_kv_end.
-  __device__ __forceinline__ Walker(const KernelParams& p, int block, int first) {
+  // Share `block` of the requests first_request, first_request + stride, ...; stride: 1, or the
+  // row blocks. first: first_kv_end with that stride.
+  __device__ __forceinline__ Walker(const KernelParams& p, int block, int first,
+                                    int first_request = 0, int stride = 1)
+      : request(first_request), first_unit(0), stride(stride) {
     const int lane = threadIdx.x & 31;
-    const int requests = p.batch * p.row_blocks;
-    request = 0;
-    first_unit = 0;
-    int own = lane < requests ? units_of_length(p, key_len_of(p, lane, first)) : 0;
+    const int requests = stride == 1 ? p.batch * p.row_blocks : p.batch;
+    int own = lane < requests ? units_of_length(p, key_len_of(p, nth_request(lane), first)) : 0;
     if (requests == 1) {
       total = __shfl_sync(~0u, own, 0);
       take_share(p, block);
@@ -114,7 +117,7 @@ struct Walker {
     }
     int sum = own;
 #pragma unroll 1
-    for (int i = lane + 32; i < requests; i += 32) sum += units_of(p, i);
+    for (int i = lane + 32; i < requests; i += 32) sum += units_of(p, nth_request(i));
     total = __reduce_add_sync(~0u, sum);
     take_share(p, block);
     // Prefix sums over 32 requests at a time until one of them holds this block's first unit.
@@ -125,8 +128,13 @@ struct Walker {
       if (find_first(base, before, own, inclusive)) return;
       before += __shfl_sync(~0u, inclusive, 31);
       const int i = base + 32 + lane;
-      own = i < requests ? units_of(p, i) : 0;
+      own = i < requests ? units_of(p, nth_request(i)) : 0;
     }
+  }
+
+  // Until the first one is found, `request` is that of index 0.
+  __device__ __forceinline__ int nth_request(int i) const {
+    return request + i * stride;
   }
 
   __device__ __forceinline__ void take_share(const KernelParams& p, int block) {
@@ -156,7 +164,7 @@ struct Walker {
     const unsigned holds = __ballot_sync(~0u, before + inclusive > unit);
     if (holds == 0) return false;
     const int source = __ffs(holds) - 1;
-    request = base + source;
+    request = nth_request(base + source);
     first_unit = before + __shfl_sync(~0u, inclusive - own, source);
     return true;
   }
@@ -176,7 +184,7 @@ struct Walker {
     unit = end;
     if (end == request_end) {
       first_unit = request_end;
-      ++request;
+      request += stride;
     }
     return true;
   }

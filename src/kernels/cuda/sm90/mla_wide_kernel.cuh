@@ -74,8 +74,19 @@ struct WideShare {
   static __device__ __forceinline__ int rank() {
     return kPaired ? static_cast<int>(ptx::cluster_rank()) : 0;
   }
+  // Row blocks of a request that have schedules of their own lie next to each other.
+  static __device__ __forceinline__ int stride(const KernelParams& p) {
+    return kPaired ? p.row_sets : 1;
+  }
+  static __device__ __forceinline__ int share(const KernelParams& p) {
+    const int pair = blockIdx.x / kBlocks;
+    return stride(p) == 1 ? pair : divide(pair, p.by_row_blocks);
+  }
+  static __device__ __forceinline__ int row_set(const KernelParams& p) {
+    return blockIdx.x / kBlocks - share(p) * stride(p);
+  }
   static __device__ __forceinline__ Walker walker(const KernelParams& p, int first_kv_end) {
-    return Walker(p, blockIdx.x / kBlocks, first_kv_end);
+    return Walker(p, share(p), first_kv_end, row_set(p), stride(p));
   }
   static __device__ __forceinline__ int skipped_rows(const KernelParams& p) {
     return kPaired ? rank() * ((p.rows_per_block + 1) / 2) : 0;
@@ -92,9 +103,9 @@ struct WideShare {
     return range;
   }
   static __device__ __forceinline__ PartSet part_set(const KernelParams& p) {
-    return {static_cast<int>(blockIdx.x) / kBlocks,
-            p.partials + static_cast<int64_t>(rank()) * gridDim.x * WidePieces::kCount,
-            p.counters + rank() * gridDim.x};
+    const int slots_before = (row_set(p) * kBlocks + rank()) * 2 * p.shares;
+    return {share(p), p.partials + static_cast<int64_t>(slots_before) * WidePieces::kCount,
+            p.counters + slots_before};
   }
   // Called by one thread: this warp is done with half `half` of the keys of a part. The block that
   // copies that half (into both of a pair) waits for it.
@@ -523,7 +534,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   }
   __syncwarp();
   ptx::wait_for_predecessor();
-  const int first = first_kv_end(params);
+  const int first = first_kv_end(params, WideShare<kPaired>::stride(params));
   EarlyPages<4> early;
   if (warp == 0) early.ask(params);
   if (kPaired) {
