@@ -17,7 +17,7 @@ constexpr int64_t kRowBlock = 256;
 
 // Panels of one task with many rows: two register tiles wide, so a task is some hundred
 // microseconds and the threads finish together.
-constexpr int64_t kTaskPanels = 6;
+constexpr int64_t kTaskPanels = 3;
 
 int64_t block_count(int64_t row_count) {
   return (row_count + kRowBlock - 1) / kRowBlock;
@@ -94,7 +94,7 @@ void CpuKernels::gemm(Products products, const GemmArgs& args) const {
 
 float* CpuKernels::gemm_scratch(int64_t row_count) {
   return workspace_.get<float>(Scratch::kGemmPartial,
-                               pool_.thread_count() * row_count * kMaxTilePanels * kLanes);
+                               pool_.thread_count() * row_count * kPanelLanes);
 }
 
 std::byte* CpuKernels::pack_blocks(const RowsIn& rows, int64_t row_count, int64_t n_in) {
@@ -133,7 +133,7 @@ void CpuKernels::multiply(const RowsIn& rows, int64_t row_count, const CpuMatrix
     args.n_out = weight.n_out();
     args.panel_begin = panel_begin;
     args.panel_end = panel_end;
-    args.scratch = scratch + thread * block_rows * kMaxTilePanels * kLanes;
+    args.scratch = scratch + thread * block_rows * kPanelLanes;
     args.out = static_cast<std::byte*>(epilogue.out) +
                begin * epilogue.out_stride * (epilogue.out_is_bf16 ? 2 : 4);
     gemm(products, args);
@@ -186,7 +186,7 @@ void CpuKernels::multiply_heads(const RowsIn& rows, int64_t row_count,
     args.n_in = n_in;
     args.n_out = weight.n_out();
     args.panel_end = weight.panel_count();
-    args.scratch = scratch + thread * block_rows * kMaxTilePanels * kLanes;
+    args.scratch = scratch + thread * block_rows * kPanelLanes;
     args.out = static_cast<std::byte*>(epilogue.out) +
                (begin * epilogue.out_stride + head * out_step) * (epilogue.out_is_bf16 ? 2 : 4);
     gemm(products, args);

@@ -81,7 +81,7 @@ class CpuKernels : public KernelSet {
   const IsaOps::Attention& attention_ops() const {
     return dtype_ == DType::kF32 ? isa_.attention_f32 : isa_.attention_bf16;
   }
-  float* gemm_scratch(int64_t row_count);  // [threads][row_count][kMaxTilePanels * kLanes]
+  float* gemm_scratch(int64_t row_count);  // [threads][row_count][kPanelLanes]
   // body(begin, end, thread) over panels that lie one behind the other: every thread takes a run of
   // neighbours, so that what it reads is one long stream, and helps with the others' when its own
   // is done.

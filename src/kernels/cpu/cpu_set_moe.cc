@@ -15,8 +15,8 @@ constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 // 2 x 1408 floats = 46 MB) while each expert's weights are still read once per call.
 constexpr int64_t kBatchPairs = 4096;
 
-// Panels of one task: two register tiles wide.
-constexpr int64_t kGroup = 6;
+// Panels of one task with many rows.
+constexpr int64_t kGroup = 3;
 
 // Writes the indices of the `count` largest values, best first, ties to the lowest index. Each one
 // taken is marked in `taken`. -inf may be chosen, once everything else is gone.
@@ -145,14 +145,15 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
   float* scratch = gemm_scratch(most_rows);
   // Few rows: what counts is that weights stream, so each expert gives rows of its own.
   const bool few = x.rows <= kMaxTileRows;
-  float* parts = few ? workspace_.get<float>(Scratch::kExpertParts, most_pairs * out.cols) : nullptr;
+  float* parts =
+      few ? workspace_.get<float>(Scratch::kExpertParts, most_pairs * out.cols) : nullptr;
   const auto gemm_args = [&](int64_t expert, const CpuMatrix& weight, int thread) {
     GemmArgs args;
     args.row_count = begin[expert + 1] - begin[expert];
     args.weight = weight.data();
     args.n_in = weight.n_in();
     args.n_out = weight.n_out();
-    args.scratch = scratch + thread * most_rows * kMaxTilePanels * kLanes;
+    args.scratch = scratch + thread * most_rows * kPanelLanes;
     return args;
   };
 
@@ -212,8 +213,7 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
     });
     if (few) {
       const int64_t down_panels = any_down.panel_count();
-      const auto down_product = [&](int64_t a, int64_t panel_begin, int64_t panel_end,
-                                    int thread) {
+      const auto down_product = [&](int64_t a, int64_t panel_begin, int64_t panel_end, int thread) {
         const int64_t expert = active[first + a];
         GemmArgs args =
             gemm_args(expert, cpu_matrix(*experts[static_cast<size_t>(expert)].down), thread);
