@@ -15,8 +15,8 @@ namespace {
 // while a panel group stays in L2.
 constexpr int64_t kRowBlock = 256;
 
-// Panels of one task with many rows: two register tiles wide, so a task is some hundred
-// microseconds and the threads finish together.
+// Panels of one task with many rows: a task is some hundred microseconds and the threads finish
+// together.
 constexpr int64_t kTaskPanels = 3;
 
 int64_t block_count(int64_t row_count) {

@@ -114,9 +114,9 @@ inline const CpuMatrix& cpu_matrix(const Matrix& m) {
 // times the cost of waking a thread.
 constexpr int64_t kMinTaskWork = 1 << 15;
 
-// Weight bytes taken at a time: some microseconds of reading. Taking is a locked instruction, which
-// waits for every load on its way.
-constexpr int64_t kStreamBytes = 256 << 10;
+// Weight bytes taken at a time, at most: 30 us of reading. Taking is a locked instruction, which
+// waits for every load on its way: 1 MiB is 2 to 4 % faster than 256 KiB, 4 MiB no faster.
+constexpr int64_t kStreamBytes = 1 << 20;
 
 template <typename Body>
 void CpuKernels::for_streams(int64_t panel_count, int64_t panel_bytes, Body&& body) {
