@@ -39,14 +39,19 @@ MlaAttention::MlaAttention(const ModelConfig& config, WeightLoader& loader,
   const int64_t rows_per_head = nope_dim_ + value_dim_;
   const HostTensor kv_b =
       loader.tensor(prefix + "kv_b_proj.weight", {head_count_ * rows_per_head, latent_dim_});
-  for (int head = 0; head < head_count_; ++head) {
-    const std::byte* keys =
-        kv_b.data.data() + head * rows_per_head * latent_dim_ * size_bytes(kv_b.dtype);
-    const std::byte* values = keys + int64_t{nope_dim_} * latent_dim_ * size_bytes(kv_b.dtype);
-    w_uk_.push_back(loader.pack({keys, kv_b.dtype, nope_dim_, latent_dim_, latent_dim_}));
-    w_uk_t_.push_back(loader.pack({keys, kv_b.dtype, latent_dim_, nope_dim_, latent_dim_, true}));
-    w_uv_.push_back(loader.pack({values, kv_b.dtype, value_dim_, latent_dim_, latent_dim_}));
-  }
+  const auto rows_of = [&](int64_t head, int64_t row) {
+    return kv_b.data.data() + (head * rows_per_head + row) * latent_dim_ * size_bytes(kv_b.dtype);
+  };
+  // One kind after the other: the heads of a product are then neighbours in memory.
+  for (int head = 0; head < head_count_; ++head)
+    w_uk_.push_back(
+        loader.pack({rows_of(head, 0), kv_b.dtype, nope_dim_, latent_dim_, latent_dim_}));
+  for (int head = 0; head < head_count_; ++head)
+    w_uk_t_.push_back(
+        loader.pack({rows_of(head, 0), kv_b.dtype, latent_dim_, nope_dim_, latent_dim_, true}));
+  for (int head = 0; head < head_count_; ++head)
+    w_uv_.push_back(
+        loader.pack({rows_of(head, nope_dim_), kv_b.dtype, value_dim_, latent_dim_, latent_dim_}));
 }
 
 void MlaAttention::forward(Pass& pass, const MatrixView& x, const RowNorm& norm,

@@ -12,8 +12,8 @@ namespace {
 void copy_pairs(const bf16* from, int64_t n_in, int64_t lane, std::byte* panel) {
   std::byte* to = panel + lane * 4;
   for (int64_t pair = 0; pair < n_in / 2; ++pair)
-    std::memcpy(to + pair * kLanes * 4, from + 2 * pair, 4);
-  if (n_in % 2 != 0) std::memcpy(to + n_in / 2 * kLanes * 4, from + n_in - 1, 2);
+    std::memcpy(to + pair * kPanelLanes * 4, from + 2 * pair, 4);
+  if (n_in % 2 != 0) std::memcpy(to + n_in / 2 * kPanelLanes * 4, from + n_in - 1, 2);
 }
 
 // bf16 of a source element; a bf16 source is copied bit for bit.
@@ -45,13 +45,13 @@ WeightArena::Piece WeightArena::take(int64_t size_bytes) {
 
 CpuMatrix::CpuMatrix(const HostMatrix& w, DType dtype, WeightArena& arena, ThreadPool& pool)
     : Matrix(w.n_out, w.n_in), is_bf16_(dtype == DType::kBF16) {
-  panel_bytes_ = is_bf16_ ? (w.n_in + 1) / 2 * kLanes * 4 : w.n_in * kLanes * 4;
+  panel_bytes_ = is_bf16_ ? (w.n_in + 1) / 2 * kPanelLanes * 4 : w.n_in * kPanelLanes * 4;
   memory_ = arena.take(panel_count() * panel_bytes_);
   pool.parallel_for(panel_count(), [&](int64_t panel, int) {
     std::byte* to = memory_.data + panel * panel_bytes_;
-    const int64_t lanes = std::min<int64_t>(kLanes, w.n_out - panel * kLanes);
+    const int64_t lanes = std::min<int64_t>(kPanelLanes, w.n_out - panel * kPanelLanes);
     for (int64_t lane = 0; lane < lanes; ++lane) {
-      const int64_t o = panel * kLanes + lane;
+      const int64_t o = panel * kPanelLanes + lane;
       const int64_t begin = w.transposed ? o : o * w.stride;
       const int64_t step = w.transposed ? w.stride : 1;
       if (is_bf16_ && w.dtype == DType::kBF16 && step == 1) {
@@ -61,9 +61,11 @@ CpuMatrix::CpuMatrix(const HostMatrix& w, DType dtype, WeightArena& arena, Threa
       for (int64_t i = 0; i < w.n_in; ++i) {
         const int64_t from = begin + i * step;
         if (is_bf16_) {
-          reinterpret_cast<uint16_t*>(to)[(i / 2 * kLanes + lane) * 2 + i % 2] = bf16_bits(w, from);
+          reinterpret_cast<uint16_t*>(to)[(i / 2 * kPanelLanes + lane) * 2 + i % 2] =
+              bf16_bits(w, from);
         } else {
-          reinterpret_cast<float*>(to)[i * kLanes + lane] = load_element(w.data, w.dtype, from);
+          reinterpret_cast<float*>(to)[i * kPanelLanes + lane] =
+              load_element(w.data, w.dtype, from);
         }
       }
     }

@@ -1,5 +1,5 @@
-// A weight in panels of sixteen outputs: bf16 [N/16][K/2][16][2], or f32 [N/16][K][16]; zeros
-// behind odd ends. A panel is one contiguous stream.
+// A weight in panels of 32 outputs: bf16 [N/32][K/2][32][2], or f32 [N/32][K][32]; zeros behind odd
+// ends. A panel is one contiguous stream.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,7 @@ class CpuMatrix final : public Matrix {
     return static_cast<uint64_t>(panel_count() * panel_bytes_);
   }
   bool is_bf16() const { return is_bf16_; }
-  int64_t panel_count() const { return (n_out() + kLanes - 1) / kLanes; }
+  int64_t panel_count() const { return (n_out() + kPanelLanes - 1) / kPanelLanes; }
   int64_t panel_bytes() const { return panel_bytes_; }
   const void* data() const { return memory_.data; }
 

@@ -15,13 +15,9 @@ namespace {
 // while a panel group stays in L2.
 constexpr int64_t kRowBlock = 256;
 
-// Weight bytes of one task with few rows: long enough a stream for the hardware prefetcher, short
-// enough that threads finish together.
-constexpr int64_t kStreamBytes = 256 << 10;
-
-// Panels of one task with many rows: two register tiles wide, so a task is some hundred
-// microseconds and the threads finish together.
-constexpr int64_t kTaskPanels = 6;
+// Panels of one task with many rows: a task is some hundred microseconds and the threads finish
+// together.
+constexpr int64_t kTaskPanels = 3;
 
 int64_t block_count(int64_t row_count) {
   return (row_count + kRowBlock - 1) / kRowBlock;
@@ -61,7 +57,8 @@ CpuKernels::CpuKernels(const IsaOps& isa, DType dtype, ThreadPool& pool,
       dtype_(dtype),
       pool_(pool),
       attention_oracle_(std::move(attention_oracle)),
-      name_(std::string("cpu-") + isa.name) {}
+      name_(std::string("cpu-") + isa.name),
+      runs_(static_cast<size_t>(pool.thread_count())) {}
 
 MatrixPtr CpuKernels::pack(const HostMatrix& weight) {
   return std::make_unique<CpuMatrix>(weight, dtype_, arena_, pool_);
@@ -97,7 +94,7 @@ void CpuKernels::gemm(Products products, const GemmArgs& args) const {
 
 float* CpuKernels::gemm_scratch(int64_t row_count) {
   return workspace_.get<float>(Scratch::kGemmPartial,
-                               pool_.thread_count() * row_count * kMaxTilePanels * kLanes);
+                               pool_.thread_count() * row_count * kPanelLanes);
 }
 
 std::byte* CpuKernels::pack_blocks(const RowsIn& rows, int64_t row_count, int64_t n_in) {
@@ -126,12 +123,7 @@ void CpuKernels::multiply(const RowsIn& rows, int64_t row_count, const CpuMatrix
   const int64_t block_rows = std::min(row_count, kRowBlock);
   float* scratch = gemm_scratch(block_rows);
   const int64_t panels = weight.panel_count();
-  const int64_t group = row_count > kMaxTileRows
-                            ? kTaskPanels
-                            : std::max<int64_t>(1, kStreamBytes / weight.panel_bytes());
-  const int64_t groups = (panels + group - 1) / group;
-  pool_.parallel_for(block_count(row_count) * groups, [&](int64_t task, int thread) {
-    const int64_t block = task / groups;
+  const auto product = [&](int64_t block, int64_t panel_begin, int64_t panel_end, int thread) {
     const int64_t begin = block * kRowBlock;
     GemmArgs args = epilogue;
     args.packed_rows = packed + begin * row_bytes;
@@ -139,12 +131,21 @@ void CpuKernels::multiply(const RowsIn& rows, int64_t row_count, const CpuMatrix
     args.weight = weight.data();
     args.n_in = weight.n_in();
     args.n_out = weight.n_out();
-    args.panel_begin = task % groups * group;
-    args.panel_end = std::min(args.panel_begin + group, panels);
-    args.scratch = scratch + thread * block_rows * kMaxTilePanels * kLanes;
+    args.panel_begin = panel_begin;
+    args.panel_end = panel_end;
+    args.scratch = scratch + thread * block_rows * kPanelLanes;
     args.out = static_cast<std::byte*>(epilogue.out) +
                begin * epilogue.out_stride * (epilogue.out_is_bf16 ? 2 : 4);
     gemm(products, args);
+  };
+  if (row_count <= kMaxTileRows)
+    return for_streams(panels, weight.panel_bytes(), [&](int64_t begin, int64_t end, int thread) {
+      product(0, begin, end, thread);
+    });
+  const int64_t groups = (panels + kTaskPanels - 1) / kTaskPanels;
+  pool_.parallel_for(block_count(row_count) * groups, [&](int64_t task, int thread) {
+    const int64_t begin = task % groups * kTaskPanels;
+    product(task / groups, begin, std::min(begin + kTaskPanels, panels), thread);
   });
 }
 
@@ -164,7 +165,7 @@ void CpuKernels::multiply_heads(const RowsIn& rows, int64_t row_count,
              : workspace_.get<std::byte>(Scratch::kPackedRows,
                                          pool_.thread_count() * block_rows * row_bytes);
   float* scratch = gemm_scratch(block_rows);
-  pool_.parallel_for(block_count(row_count) * heads, [&](int64_t task, int thread) {
+  const auto product = [&](int64_t task, int thread) {
     const int64_t head = task % heads;
     const int64_t block = task / heads;
     const int64_t begin = block * kRowBlock;
@@ -185,11 +186,15 @@ void CpuKernels::multiply_heads(const RowsIn& rows, int64_t row_count,
     args.n_in = n_in;
     args.n_out = weight.n_out();
     args.panel_end = weight.panel_count();
-    args.scratch = scratch + thread * block_rows * kMaxTilePanels * kLanes;
+    args.scratch = scratch + thread * block_rows * kPanelLanes;
     args.out = static_cast<std::byte*>(epilogue.out) +
                (begin * epilogue.out_stride + head * out_step) * (epilogue.out_is_bf16 ? 2 : 4);
     gemm(products, args);
-  });
+  };
+  for_streams(block_count(row_count) * heads, static_cast<int64_t>(weights[0]->size_bytes()),
+              [&](int64_t task, int64_t end, int thread) {
+                for (; task < end; ++task) product(task, thread);
+              });
 }
 
 void CpuKernels::embed(std::span<const int32_t> ids, const MatrixView& table, float scale,

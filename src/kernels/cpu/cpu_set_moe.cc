@@ -15,8 +15,8 @@ constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 // 2 x 1408 floats = 46 MB) while each expert's weights are still read once per call.
 constexpr int64_t kBatchPairs = 4096;
 
-// Panels of one task: two register tiles wide.
-constexpr int64_t kGroup = 6;
+// Panels of one task with many rows.
+constexpr int64_t kGroup = 3;
 
 // Writes the indices of the `count` largest values, best first, ties to the lowest index. Each one
 // taken is marked in `taken`. -inf may be chosen, once everything else is gone.
@@ -53,6 +53,17 @@ void keep_best_groups(const RouteParams& params, float* choice, bool* taken, flo
   choose_top(group_score, params.group_count, params.top_groups, taken, best_groups);
   for (int g = 0; g < params.group_count; ++g)
     if (!taken[g]) std::fill_n(choice + g * size, size, kNegInf);
+}
+
+// body(matrix, begin, end) for what panels [from, to) of matrices in a row, `panels` each, are.
+template <typename Body>
+void for_matrices(int64_t panels, int64_t from, int64_t to, const Body& body) {
+  while (from < to) {
+    const int64_t matrix = from / panels;
+    const int64_t end = std::min(to, (matrix + 1) * panels);
+    body(matrix, from - matrix * panels, end - matrix * panels);
+    from = end;
+  }
 }
 
 }  // namespace
@@ -132,13 +143,17 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
       workspace_.get<std::byte>(Scratch::kExpertHidden, most_pairs * hidden_bytes);
   float* gate_up = workspace_.get<float>(Scratch::kExpertGateUp, most_pairs * 2 * inner);
   float* scratch = gemm_scratch(most_rows);
+  // Few rows: what counts is that weights stream, so each expert gives rows of its own.
+  const bool few = x.rows <= kMaxTileRows;
+  float* parts =
+      few ? workspace_.get<float>(Scratch::kExpertParts, most_pairs * out.cols) : nullptr;
   const auto gemm_args = [&](int64_t expert, const CpuMatrix& weight, int thread) {
     GemmArgs args;
     args.row_count = begin[expert + 1] - begin[expert];
     args.weight = weight.data();
     args.n_in = weight.n_in();
     args.n_out = weight.n_out();
-    args.scratch = scratch + thread * most_rows * kMaxTilePanels * kLanes;
+    args.scratch = scratch + thread * most_rows * kPanelLanes;
     return args;
   };
 
@@ -157,18 +172,33 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
                            packed_x + (begin[expert] - base) * in_bytes});
     });
     // Gate and up: any order, each (expert, panels) writes its own place.
-    const int64_t groups = (any_gate_up.panel_count() + kGroup - 1) / kGroup;
-    pool_.parallel_for(count * groups, [&](int64_t task, int thread) {
-      const int64_t expert = active[first + task / groups];
+    const auto gate_up_product = [&](int64_t a, int64_t panel_begin, int64_t panel_end,
+                                     int thread) {
+      const int64_t expert = active[first + a];
       const CpuMatrix& weight = cpu_matrix(*experts[static_cast<size_t>(expert)].gate_up);
       GemmArgs args = gemm_args(expert, weight, thread);
       args.packed_rows = packed_x + (begin[expert] - base) * in_bytes;
-      args.panel_begin = task % groups * kGroup;
-      args.panel_end = std::min(args.panel_begin + kGroup, weight.panel_count());
+      args.panel_begin = panel_begin;
+      args.panel_end = panel_end;
       args.out = gate_up + (begin[expert] - base) * 2 * inner;
       args.out_stride = 2 * inner;
       gemm(products, args);
-    });
+    };
+    const int64_t panels = any_gate_up.panel_count();
+    if (few) {
+      for_streams(count * panels, any_gate_up.panel_bytes(),
+                  [&](int64_t from, int64_t to, int thread) {
+                    for_matrices(panels, from, to, [&](int64_t a, int64_t p, int64_t end) {
+                      gate_up_product(a, p, end, thread);
+                    });
+                  });
+    } else {
+      const int64_t groups = (panels + kGroup - 1) / kGroup;
+      pool_.parallel_for(count * groups, [&](int64_t task, int thread) {
+        const int64_t p = task % groups * kGroup;
+        gate_up_product(task / groups, p, std::min(p + kGroup, panels), thread);
+      });
+    }
     for_rows(batch_pairs, inner * 8, [&](int64_t i, int) {
       float* row = gate_up + i * 2 * inner;
       isa_.silu_mul(row, row + inner, row, false, inner);
@@ -181,6 +211,31 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
                            inner,
                            packed_hidden + from * hidden_bytes});
     });
+    if (few) {
+      const int64_t down_panels = any_down.panel_count();
+      const auto down_product = [&](int64_t a, int64_t panel_begin, int64_t panel_end, int thread) {
+        const int64_t expert = active[first + a];
+        GemmArgs args =
+            gemm_args(expert, cpu_matrix(*experts[static_cast<size_t>(expert)].down), thread);
+        args.packed_rows = packed_hidden + (begin[expert] - base) * hidden_bytes;
+        args.panel_begin = panel_begin;
+        args.panel_end = panel_end;
+        args.out = parts + (begin[expert] - base) * out.cols;
+        args.out_stride = out.cols;
+        args.row_scale = scale + begin[expert];
+        gemm(products, args);
+      };
+      for_streams(count * down_panels, any_down.panel_bytes(),
+                  [&](int64_t from, int64_t to, int thread) {
+                    for_matrices(down_panels, from, to, [&](int64_t a, int64_t p, int64_t end) {
+                      down_product(a, p, end, thread);
+                    });
+                  });
+      for (int64_t i = 0; i < batch_pairs; ++i)
+        isa_.blend(static_cast<float*>(out.data) + rows[base + i] * out.stride, 1.0f,
+                   parts + i * out.cols, 1.0f, out.cols);
+      continue;
+    }
     // Down: a task owns some output columns and adds the experts to them in ascending order.
     const int64_t down_groups = (any_down.panel_count() + kGroup - 1) / kGroup;
     pool_.parallel_for(down_groups, [&](int64_t group, int thread) {

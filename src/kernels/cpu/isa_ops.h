@@ -21,7 +21,8 @@ struct RowsIn {
 // GEMM inputs in kernel order. Rows are cut into tiles of up to kMaxTileRows, balanced; a tile
 // of m rows is [steps][m], a step being one f32 or one pair of bf16 (IsaOps::packs_pairs).
 constexpr int kMaxTileRows = 8;
-constexpr int kLanes = 16;  // outputs per weight panel
+constexpr int kLanes = 16;
+constexpr int kPanelLanes = 32;  // outputs per weight panel
 
 struct PackRowsArgs {
   RowsIn rows;
@@ -33,12 +34,12 @@ struct PackRowsArgs {
 struct GemmArgs {
   const void* packed_rows = nullptr;  // of pack_rows, with the same row_count and n_in
   int64_t row_count = 0;
-  const void* weight = nullptr;  // bf16 [panels][n_in/2][16][2] or f32 [panels][n_in][16]
+  const void* weight = nullptr;  // bf16 [panels][n_in/2][32][2] or f32 [panels][n_in][32]
   int64_t n_in = 0;
   int64_t n_out = 0;
   int64_t panel_begin = 0;  // panels to compute
   int64_t panel_end = 0;
-  float* scratch = nullptr;  // row_count * gemm_scratch_cols floats
+  float* scratch = nullptr;  // row_count * kPanelLanes floats
   // out = (accumulate ? out : 0) + scale * row_scale[row] * (x·Wᵀ + bias)
   void* out = nullptr;
   int64_t out_stride = 0;
@@ -172,8 +173,5 @@ extern const IsaOps kScalarOps;
 extern const IsaOps kAvx2Ops;
 extern const IsaOps kAvx512Ops;
 extern const IsaOps kAvx512Bf16Ops;
-
-// Panels a gemm call computes side by side at most; scratch is row_count * this * kLanes floats.
-constexpr int kMaxTilePanels = 4;
 
 }  // namespace foresail

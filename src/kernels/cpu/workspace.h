@@ -17,6 +17,7 @@ enum class Scratch {
   kExpertWeights,
   kExpertHidden,
   kExpertGateUp,
+  kExpertParts,
   kExpertOrder,
   kExpertActive,
   kRoute,

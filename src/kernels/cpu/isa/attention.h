@@ -34,7 +34,7 @@ void value_tile(const void* probabilities, int64_t lanes, const char* values, in
     for (int p = 0; p < NP; ++p)
       acc[r][p] = mul(load(out + r * stride + p * kLanes), set1(alpha[r]));
   run_steps<Kind, MR, NP>(static_cast<const typename Kind::Input*>(probabilities), lanes, values,
-                          panel_bytes, steps, acc);
+                          panel_bytes, kStepBytes, steps, acc);
   for (int r = 0; r < MR; ++r)
     for (int p = 0; p < NP; ++p) store(out + r * stride + p * kLanes, acc[r][p]);
 }

@@ -85,12 +85,13 @@ void pack_values(const void* const* rows, bool rows_are_bf16, int64_t key_count,
     return;
   }
 #endif
-  for (int64_t k = 0; k < key_count; ++k)
-    for (int64_t p = 0; p < panels; ++p) {
-      const int64_t n = smaller(value_dim - p * kLanes, kLanes);
+  // Panels are 4 KiB apart: written key by key, all of them would fall into one set of the L1.
+  for (int64_t p = 0; p < panels; ++p) {
+    const int64_t n = smaller(value_dim - p * kLanes, kLanes);
+    for (int64_t k = 0; k < key_count; ++k)
       store(reinterpret_cast<float*>(to + p * kPanelBytes + k * kStepBytes),
             load_any(rows[k], rows_are_bf16, p * kLanes, n));
-    }
+  }
 }
 
 }  // namespace

@@ -1,18 +1,17 @@
 // out = epilogue(rows · weightᵀ) over a range of panels.
 //
-// Tiling: panels are taken kTilePanels at a time. Their weights for one block of inputs stay in L2
+// A panel is two halves of sixteen outputs whose steps alternate, so that a single row has two
+// chains of additions in one stream. The weights of a panel for one block of inputs stay in L2
 // while all row tiles pass over them; accumulators of unfinished inputs wait in `scratch`.
 #pragma once
 
 namespace foresail {
 namespace {
 
-// 3 panels x 1024 steps x 64 B = 192 KiB: a fifth of a 1 MiB L2, leaving room for rows streaming
-// by.
+// 1024 steps x 128 B = 128 KiB: an eighth of a 1 MiB L2, leaving room for rows streaming by.
 constexpr int64_t kBlockSteps = 1024;
 
-inline void finish(const GemmArgs& args, int64_t row, int64_t panel, V acc) {
-  const int64_t col = panel * kLanes;
+inline void finish(const GemmArgs& args, int64_t row, int64_t col, V acc) {
   const int64_t n = smaller(args.n_out - col, kLanes);
   const int64_t out_row = args.out_index != nullptr ? args.out_index[row] : row;
   if (args.bias != nullptr) acc = add(acc, load_any(args.bias, false, col, n));
@@ -27,48 +26,45 @@ struct TileArgs {
   const GemmArgs* gemm;
   const void* a;
   const char* b;
-  int64_t panel_bytes;
   int64_t steps;
   int64_t row;    // first
-  int64_t panel;  // first
+  int64_t col;    // first
   bool is_first;  // block of inputs
   bool is_last;
-  bool is_plain;  // whole panels to f32, only scaled
+  bool is_plain;  // whole halves to f32, only scaled
 };
-
-constexpr int64_t kScratchStride = kTilePanels * kLanes;
 
 template <typename Kind, int MR, int NP>
 void tile(const TileArgs& args) {
   V acc[MR][NP];
-  float* scratch = args.gemm->scratch + args.row * kScratchStride;
+  float* scratch = args.gemm->scratch + args.row * kPanelLanes;
   for (int r = 0; r < MR; ++r)
     for (int p = 0; p < NP; ++p)
-      acc[r][p] = args.is_first ? zero() : load(scratch + r * kScratchStride + p * kLanes);
-  run_steps<Kind, MR, NP>(static_cast<const typename Kind::Input*>(args.a), MR, args.b,
-                          args.panel_bytes, args.steps, acc);
+      acc[r][p] = args.is_first ? zero() : load(scratch + r * kPanelLanes + p * kLanes);
+  run_steps<Kind, MR, NP>(static_cast<const typename Kind::Input*>(args.a), MR, args.b, kStepBytes,
+                          2 * kStepBytes, args.steps, acc);
   if (!args.is_last) {
     for (int r = 0; r < MR; ++r)
-      for (int p = 0; p < NP; ++p) store(scratch + r * kScratchStride + p * kLanes, acc[r][p]);
+      for (int p = 0; p < NP; ++p) store(scratch + r * kPanelLanes + p * kLanes, acc[r][p]);
     return;
   }
   const GemmArgs& gemm = *args.gemm;
   if (args.is_plain) {  // the same arithmetic as finish, without its questions
     const V scale = set1(gemm.scale);
-    float* out = static_cast<float*>(gemm.out) + args.row * gemm.out_stride + args.panel * kLanes;
+    float* out = static_cast<float*>(gemm.out) + args.row * gemm.out_stride + args.col;
     for (int r = 0; r < MR; ++r)
       for (int p = 0; p < NP; ++p)
         store(out + r * gemm.out_stride + p * kLanes, mul(acc[r][p], scale));
     return;
   }
   for (int r = 0; r < MR; ++r)
-    for (int p = 0; p < NP; ++p) finish(gemm, args.row + r, args.panel + p, acc[r][p]);
+    for (int p = 0; p < NP; ++p) finish(gemm, args.row + r, args.col + p * kLanes, acc[r][p]);
 }
 
 using TileFn = void (*)(const TileArgs&);
 
-// The tile of m rows and np panels, both counted from one.
-template <typename Kind, int NP, int MR = kTileRows>
+// The tile of m rows and NP halves.
+template <typename Kind, int NP, int MR>
 TileFn choose_rows(int64_t m) {
   if constexpr (MR == 1) {
     return tile<Kind, 1, NP>;
@@ -77,20 +73,10 @@ TileFn choose_rows(int64_t m) {
   }
 }
 
-template <typename Kind, int NP = kTilePanels>
-TileFn choose_tile(int64_t m, int64_t np) {
-  if constexpr (NP == 1) {
-    return choose_rows<Kind, 1>(m);
-  } else {
-    return np == NP ? choose_rows<Kind, NP>(m) : choose_tile<Kind, NP - 1>(m, np);
-  }
+template <typename Kind>
+TileFn choose_tile(int64_t m, int64_t halves) {
+  return halves == 2 ? choose_rows<Kind, 2, kPairRows>(m) : choose_rows<Kind, 1, kTileRows>(m);
 }
-
-// Up to four rows wait for memory: one panel at a time makes a single long stream, which the
-// hardware prefetcher follows best (Zen 4, one row: 31 GB/s a core against 27 with three panels
-// side by side; equal at four; software prefetches, at 512 B to 4 KiB, only cost). With more rows
-// arithmetic counts, and three panels save broadcasts.
-constexpr int64_t kSingleStreamRows = 4;
 
 template <typename Kind>
 void gemm(const GemmArgs& args, int64_t steps) {
@@ -98,13 +84,15 @@ void gemm(const GemmArgs& args, int64_t steps) {
   const RowTiles tiles(args.row_count);
   // One tile passes over the weights once: nothing to keep in the cache, so no blocks.
   const int64_t block_steps = tiles.count == 1 ? steps : kBlockSteps;
-  const int64_t panel_bytes = steps * kStepBytes;
   const bool plain = args.bias == nullptr && args.row_scale == nullptr &&
                      args.out_index == nullptr && !args.accumulate && !args.out_is_bf16;
-  const int64_t width = args.row_count <= kSingleStreamRows ? 1 : kTilePanels;
-  for (int64_t panel = args.panel_begin; panel < args.panel_end; panel += width) {
-    const int64_t np = smaller(args.panel_end - panel, width);
-    const char* b = static_cast<const char*>(args.weight) + panel * panel_bytes;
+  const int64_t width = args.row_count <= tiles.count * kPairRows ? kPanelLanes : kLanes;
+  const int64_t end = smaller(args.panel_end * kPanelLanes, args.n_out);
+  for (int64_t col = args.panel_begin * kPanelLanes; col < end; col += width) {
+    const int64_t halves = smaller(width, padded(end - col, kLanes)) / kLanes;
+    const char* b = static_cast<const char*>(args.weight) +
+                    col / kPanelLanes * steps * 2 * kStepBytes +
+                    col % kPanelLanes / kLanes * kStepBytes;
     for (int64_t from = 0; from < steps; from += block_steps) {
       const int64_t count = smaller(steps - from, block_steps);
       for (int64_t t = 0; t < tiles.count; ++t) {
@@ -114,15 +102,14 @@ void gemm(const GemmArgs& args, int64_t steps) {
                          Kind::kInputsPerStep * (row * steps + from * m);
         const TileArgs tile_args = {&args,
                                     a,
-                                    b + from * kStepBytes,
-                                    panel_bytes,
+                                    b + from * 2 * kStepBytes,
                                     count,
                                     row,
-                                    panel,
+                                    col,
                                     from == 0,
                                     from + count == steps,
-                                    plain && (panel + np) * kLanes <= args.n_out};
-        choose_tile<Kind>(m, np)(tile_args);
+                                    plain && col + halves * kLanes <= args.n_out};
+        choose_tile<Kind>(m, halves)(tile_args);
       }
     }
   }

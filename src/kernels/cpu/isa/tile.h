@@ -88,14 +88,15 @@ inline void DotKind::step(const uint32_t* a, int64_t, const char* b, int64_t pan
 
 constexpr int64_t kStepBytes = 64;  // of a panel: 16 outputs x (one f32 or two bf16)
 
-// a: input of row r at step s is a[s * a_step + r].
+// a: input of row r at step s is a[s * a_step + r]. b: steps are step_bytes apart, panels
+// panel_bytes.
 template <typename Kind, int MR, int NP>
 inline void run_steps(const typename Kind::Input* a, int64_t a_step, const char* b,
-                      int64_t panel_bytes, int64_t steps, V (&acc)[MR][NP]) {
+                      int64_t panel_bytes, int64_t step_bytes, int64_t steps, V (&acc)[MR][NP]) {
   for (int64_t s = 0; s < steps; ++s) {
     Kind::template step<MR, NP>(a, a_step, b, panel_bytes, acc);
     a += a_step * Kind::kInputsPerStep;
-    b += kStepBytes;
+    b += step_bytes;
   }
 }
 
