@@ -1,5 +1,5 @@
-// A weight in panels of 32 outputs: bf16 [N/32][K/2][32][2], or f32 [N/32][K][32]; zeros behind odd
-// ends. A panel is one contiguous stream.
+// A weight in panels of P = 16 or 32 outputs, as the instruction set likes it: bf16
+// [N/P][K/2][P][2], or f32 [N/P][K][P]; zeros behind odd ends. A panel is one contiguous stream.
 #pragma once
 
 #include <memory>
@@ -28,17 +28,19 @@ class WeightArena {
 
 class CpuMatrix final : public Matrix {
  public:
-  CpuMatrix(const HostMatrix& weight, DType dtype, WeightArena& arena, ThreadPool& pool);
+  CpuMatrix(const HostMatrix& weight, DType dtype, int panel_lanes, WeightArena& arena,
+            ThreadPool& pool);
   uint64_t size_bytes() const override {
     return static_cast<uint64_t>(panel_count() * panel_bytes_);
   }
   bool is_bf16() const { return is_bf16_; }
-  int64_t panel_count() const { return (n_out() + kPanelLanes - 1) / kPanelLanes; }
+  int64_t panel_count() const { return (n_out() + panel_lanes_ - 1) / panel_lanes_; }
   int64_t panel_bytes() const { return panel_bytes_; }
   const void* data() const { return memory_.data; }
 
  private:
   bool is_bf16_;
+  int64_t panel_lanes_;
   int64_t panel_bytes_;
   WeightArena::Piece memory_;
 };

@@ -17,7 +17,7 @@ constexpr int64_t kRowBlock = 256;
 
 // Panels of one task with many rows: a task is some hundred microseconds and the threads finish
 // together.
-constexpr int64_t kTaskPanels = 3;
+constexpr int64_t kTaskPanels = 4;
 
 int64_t block_count(int64_t row_count) {
   return (row_count + kRowBlock - 1) / kRowBlock;
@@ -61,7 +61,7 @@ CpuKernels::CpuKernels(const IsaOps& isa, DType dtype, ThreadPool& pool,
       runs_(static_cast<size_t>(pool.thread_count())) {}
 
 MatrixPtr CpuKernels::pack(const HostMatrix& weight) {
-  return std::make_unique<CpuMatrix>(weight, dtype_, arena_, pool_);
+  return std::make_unique<CpuMatrix>(weight, dtype_, isa_.panel_lanes, arena_, pool_);
 }
 
 int64_t CpuKernels::packed_row_bytes(Products products, int64_t n_in) const {
@@ -94,7 +94,7 @@ void CpuKernels::gemm(Products products, const GemmArgs& args) const {
 
 float* CpuKernels::gemm_scratch(int64_t row_count) {
   return workspace_.get<float>(Scratch::kGemmPartial,
-                               pool_.thread_count() * row_count * kPanelLanes);
+                               pool_.thread_count() * row_count * kMaxPanelLanes);
 }
 
 std::byte* CpuKernels::pack_blocks(const RowsIn& rows, int64_t row_count, int64_t n_in) {
@@ -133,7 +133,7 @@ void CpuKernels::multiply(const RowsIn& rows, int64_t row_count, const CpuMatrix
     args.n_out = weight.n_out();
     args.panel_begin = panel_begin;
     args.panel_end = panel_end;
-    args.scratch = scratch + thread * block_rows * kPanelLanes;
+    args.scratch = scratch + thread * block_rows * kMaxPanelLanes;
     args.out = static_cast<std::byte*>(epilogue.out) +
                begin * epilogue.out_stride * (epilogue.out_is_bf16 ? 2 : 4);
     gemm(products, args);
@@ -186,7 +186,7 @@ void CpuKernels::multiply_heads(const RowsIn& rows, int64_t row_count,
     args.n_in = n_in;
     args.n_out = weight.n_out();
     args.panel_end = weight.panel_count();
-    args.scratch = scratch + thread * block_rows * kPanelLanes;
+    args.scratch = scratch + thread * block_rows * kMaxPanelLanes;
     args.out = static_cast<std::byte*>(epilogue.out) +
                (begin * epilogue.out_stride + head * out_step) * (epilogue.out_is_bf16 ? 2 : 4);
     gemm(products, args);

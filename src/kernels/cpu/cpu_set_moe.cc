@@ -16,7 +16,7 @@ constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 constexpr int64_t kBatchPairs = 4096;
 
 // Panels of one task with many rows.
-constexpr int64_t kGroup = 3;
+constexpr int64_t kGroup = 4;
 
 // Writes the indices of the `count` largest values, best first, ties to the lowest index. Each one
 // taken is marked in `taken`. -inf may be chosen, once everything else is gone.
@@ -153,7 +153,7 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
     args.weight = weight.data();
     args.n_in = weight.n_in();
     args.n_out = weight.n_out();
-    args.scratch = scratch + thread * most_rows * kPanelLanes;
+    args.scratch = scratch + thread * most_rows * kMaxPanelLanes;
     return args;
   };
 

@@ -22,7 +22,7 @@ struct RowsIn {
 // of m rows is [steps][m], a step being one f32 or one pair of bf16 (IsaOps::packs_pairs).
 constexpr int kMaxTileRows = 8;
 constexpr int kLanes = 16;
-constexpr int kPanelLanes = 32;  // outputs per weight panel
+constexpr int kMaxPanelLanes = 32;  // outputs per weight panel: 16 or 32
 
 struct PackRowsArgs {
   RowsIn rows;
@@ -34,12 +34,12 @@ struct PackRowsArgs {
 struct GemmArgs {
   const void* packed_rows = nullptr;  // of pack_rows, with the same row_count and n_in
   int64_t row_count = 0;
-  const void* weight = nullptr;  // bf16 [panels][n_in/2][32][2] or f32 [panels][n_in][32]
+  const void* weight = nullptr;  // panels of panel_lanes outputs (CpuMatrix)
   int64_t n_in = 0;
   int64_t n_out = 0;
   int64_t panel_begin = 0;  // panels to compute
   int64_t panel_end = 0;
-  float* scratch = nullptr;  // row_count * kPanelLanes floats
+  float* scratch = nullptr;  // row_count * kMaxPanelLanes floats
   // out = (accumulate ? out : 0) + scale * row_scale[row] * (x·Wᵀ + bias)
   void* out = nullptr;
   int64_t out_stride = 0;
@@ -111,6 +111,8 @@ struct RopeArgs {
 
 struct IsaOps {
   const char* name = nullptr;
+  // Outputs per weight panel.
+  int panel_lanes = kLanes;
   // For weights of the given type: true: pack_rows makes bf16 pairs; false: f32, cols even.
   bool dot_bf16 = false;
 

@@ -1,8 +1,9 @@
 // out = epilogue(rows · weightᵀ) over a range of panels.
 //
-// A panel is two halves of sixteen outputs whose steps alternate, so that a single row has two
-// chains of additions in one stream. The weights of a panel for one block of inputs stay in L2
-// while all row tiles pass over them; accumulators of unfinished inputs wait in `scratch`.
+// A panel of 32 outputs is two halves of sixteen whose steps alternate, so that a single row has
+// two chains of additions in one stream and a broadcast input serves both. The weights of a panel
+// for one block of inputs stay in L2 while all row tiles pass over them; accumulators of unfinished
+// inputs wait in `scratch`.
 #pragma once
 
 namespace foresail {
@@ -10,6 +11,9 @@ namespace {
 
 // 1024 steps x 128 B = 128 KiB: an eighth of a 1 MiB L2, leaving room for rows streaming by.
 constexpr int64_t kBlockSteps = 1024;
+
+constexpr int kHalves = kPanelLanes / kLanes;
+constexpr int64_t kPanelStepBytes = kHalves * kStepBytes;
 
 inline void finish(const GemmArgs& args, int64_t row, int64_t col, V acc) {
   const int64_t n = smaller(args.n_out - col, kLanes);
@@ -42,7 +46,7 @@ void tile(const TileArgs& args) {
     for (int p = 0; p < NP; ++p)
       acc[r][p] = args.is_first ? zero() : load(scratch + r * kPanelLanes + p * kLanes);
   run_steps<Kind, MR, NP>(static_cast<const typename Kind::Input*>(args.a), MR, args.b, kStepBytes,
-                          2 * kStepBytes, args.steps, acc);
+                          kPanelStepBytes, args.steps, acc);
   if (!args.is_last) {
     for (int r = 0; r < MR; ++r)
       for (int p = 0; p < NP; ++p) store(scratch + r * kPanelLanes + p * kLanes, acc[r][p]);
@@ -64,7 +68,7 @@ void tile(const TileArgs& args) {
 using TileFn = void (*)(const TileArgs&);
 
 // The tile of m rows and NP halves.
-template <typename Kind, int NP, int MR>
+template <typename Kind, int NP, int MR = kTileRows>
 TileFn choose_rows(int64_t m) {
   if constexpr (MR == 1) {
     return tile<Kind, 1, NP>;
@@ -73,9 +77,10 @@ TileFn choose_rows(int64_t m) {
   }
 }
 
+// The second half of the last panel may hold nothing.
 template <typename Kind>
 TileFn choose_tile(int64_t m, int64_t halves) {
-  return halves == 2 ? choose_rows<Kind, 2, kPairRows>(m) : choose_rows<Kind, 1, kTileRows>(m);
+  return halves == kHalves ? choose_rows<Kind, kHalves>(m) : choose_rows<Kind, 1>(m);
 }
 
 template <typename Kind>
@@ -86,13 +91,10 @@ void gemm(const GemmArgs& args, int64_t steps) {
   const int64_t block_steps = tiles.count == 1 ? steps : kBlockSteps;
   const bool plain = args.bias == nullptr && args.row_scale == nullptr &&
                      args.out_index == nullptr && !args.accumulate && !args.out_is_bf16;
-  const int64_t width = args.row_count <= tiles.count * kPairRows ? kPanelLanes : kLanes;
-  const int64_t end = smaller(args.panel_end * kPanelLanes, args.n_out);
-  for (int64_t col = args.panel_begin * kPanelLanes; col < end; col += width) {
-    const int64_t halves = smaller(width, padded(end - col, kLanes)) / kLanes;
-    const char* b = static_cast<const char*>(args.weight) +
-                    col / kPanelLanes * steps * 2 * kStepBytes +
-                    col % kPanelLanes / kLanes * kStepBytes;
+  for (int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
+    const int64_t col = panel * kPanelLanes;
+    const int64_t halves = smaller(kHalves, padded(args.n_out - col, kLanes) / kLanes);
+    const char* b = static_cast<const char*>(args.weight) + panel * steps * kPanelStepBytes;
     for (int64_t from = 0; from < steps; from += block_steps) {
       const int64_t count = smaller(steps - from, block_steps);
       for (int64_t t = 0; t < tiles.count; ++t) {
@@ -102,7 +104,7 @@ void gemm(const GemmArgs& args, int64_t steps) {
                          Kind::kInputsPerStep * (row * steps + from * m);
         const TileArgs tile_args = {&args,
                                     a,
-                                    b + from * 2 * kStepBytes,
+                                    b + from * kPanelStepBytes,
                                     count,
                                     row,
                                     col,

@@ -13,6 +13,7 @@ constexpr IsaOps::Attention make_attention() {
 constexpr IsaOps make_ops(const char* name) {
   IsaOps ops;
   ops.name = name;
+  ops.panel_lanes = kPanelLanes;
 #if defined(__AVX512BF16__)
   ops.dot_bf16 = true;
   ops.pack_rows_bf16 = pack_rows_pairs;

@@ -15,7 +15,7 @@ struct V {
 // Register tile of the micro-kernel: 6 rows x 1 panel = 12 accumulators, 2 weights, 1 broadcast.
 constexpr int kTileRows = 6;
 constexpr int kTilePanels = 1;
-constexpr int kPairRows = 3;  // up to which a tile of a product takes both halves of a panel
+constexpr int kPanelLanes = 16;  // outputs per weight panel
 
 inline V zero() {
   return {_mm256_setzero_ps(), _mm256_setzero_ps()};

@@ -12,7 +12,7 @@ using V = __m512;
 // Register tile of the micro-kernel: 8 rows x 3 panels = 24 accumulators, 3 weights, 1 broadcast.
 constexpr int kTileRows = 8;
 constexpr int kTilePanels = 3;
-constexpr int kPairRows = 8;  // up to which a tile of a product takes both halves of a panel
+constexpr int kPanelLanes = 32;  // outputs per weight panel
 
 inline __mmask16 first(int64_t n) {
   return static_cast<__mmask16>((1u << n) - 1u);

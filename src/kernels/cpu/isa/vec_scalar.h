@@ -18,7 +18,7 @@ struct V {
 // Register tile of the micro-kernel: 2 rows x 1 panel = 8 accumulators of the 16 xmm registers.
 constexpr int kTileRows = 2;
 constexpr int kTilePanels = 1;
-constexpr int kPairRows = 1;  // up to which a tile of a product takes both halves of a panel
+constexpr int kPanelLanes = 16;  // outputs per weight panel
 
 inline F4 load4(const float* p) {
   F4 x;
