@@ -252,14 +252,18 @@ struct CodeConsumer {
     add(3);
   }
 
-  __device__ __forceinline__ PartSet part_set() const {
-    return {static_cast<int>(blockIdx.x), p.partials, p.counters};
+  __device__ __forceinline__ const TagPlace& tag_place() const {
+    return *reinterpret_cast<const TagPlace*>(smem + L::kTagPlace);
+  }
+
+  __device__ __forceinline__ TaggedSet tagged_set() const {
+    ptx::mbarrier_wait(shared + L::kTagPlace + offsetof(TagPlace, full), 0);
+    return {static_cast<int>(blockIdx.x), tag_place().tag, p.tagged};
   }
 
   __device__ __forceinline__ void run(int first_kv_end) {
     Walker walker(p, blockIdx.x, first_kv_end);
     Segment segment;
-    if (threadIdx.x == 0) *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
     int tile = 0;
     while (walker.next(p, &segment)) {
       {
@@ -305,18 +309,16 @@ struct CodeConsumer {
         tile += tiles;
       }
       asm volatile("" : "+r"(segment.request));  // find the rows again, not keep them in registers
-      note_shared_request(p, smem + L::kShared, smem + L::kSharedCount, segment);
       float maximum[kBlocks][2];
       load_maxima<N>(floats(L::kMaximum) + step % 2 * N, maximum);
       finish_segment<NarrowPieces<N, true>, N>(
-          p, part_set(), walker, segment, RowRange(p, segment.request), group * 4 + warp,
+          p, tagged_set(), segment, RowRange(p, segment.request), group * 4 + warp,
           floats(L::kReduce), sum, maximum, p.cache_scale / kWeightScale, out);
       // The next segment's queries, masks and sums take the place of this one's.
       ptx::barrier_sync(kBarConsumers, kConsumerThreads);
     }
     if (walker.unit_end == 0) return;
-    merge_requests<NarrowPieces<N, true>>(p, part_set(), walker, group * 4 + warp, smem,
-                                          smem + L::kShared, smem + L::kSharedCount);
+    merge_requests<NarrowPieces<N, true>>(p, tagged_set(), tag_place(), group * 4 + warp, smem);
   }
 };
 
@@ -339,6 +341,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       ptx::mbarrier_init(shared + L::kFull + i * 8, 1);
     }
     for (int i = 0; i < L::kStages; ++i) ptx::mbarrier_init(shared + L::kEmpty + i * 8, 8);
+    ptx::mbarrier_init(shared + L::kTagPlace + offsetof(TagPlace, full), 1);
     ptx::fence_mbarrier_init();
   }
   ptx::wait_for_predecessor();
@@ -351,6 +354,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::register_decrease<L::kProducerRegisters>();
     if (warp == 8) produce_keys<L>(params, &page_map, &small_map, shared, first, early);
     if (warp == 10) prefetch_tables(params);
+    if (warp == 11) {
+      find_tag(params, reinterpret_cast<TagPlace*>(smem + L::kTagPlace),
+               shared + L::kTagPlace + offsetof(TagPlace, full), first);
+    }
   } else {
     ptx::register_increase<L::kConsumerRegisters>();
     CodeConsumer<N> consumer{params,   smem,     shared,

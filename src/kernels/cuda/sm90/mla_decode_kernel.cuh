@@ -28,6 +28,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (warp == 9 && (threadIdx.x & 31) == 0) {
     for (int i = 0; i < kStages * kParts; ++i) ptx::mbarrier_init(shared + L::kFull + i * 8, 1);
     for (int i = 0; i < kStages; ++i) ptx::mbarrier_init(shared + L::kEmpty + i * 8, 8);
+    ptx::mbarrier_init(shared + L::kTagPlace + offsetof(TagPlace, full), 1);
     ptx::prefetch_tensor_map(&query_map);
     for (int i = 0; i < L::kQueryStages; ++i) {
       ptx::mbarrier_init(shared + L::kQueryFull + i * 8, 1);
@@ -48,6 +49,10 @@ __global__ void __launch_bounds__(kThreads, 1)
       produce_queries<L, N>(params, &query_map, shared, Walker(params, blockIdx.x, first), 0);
     }
     if (warp == 10) prefetch_tables(params);
+    if (warp == 11) {
+      find_tag(params, reinterpret_cast<TagPlace*>(smem + L::kTagPlace),
+               shared + L::kTagPlace + offsetof(TagPlace, full), first);
+    }
   } else {
     ptx::register_increase<L::kConsumerRegisters>();
     Consumer<N> consumer{params,   smem,     shared,

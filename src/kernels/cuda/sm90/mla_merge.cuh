@@ -8,9 +8,10 @@
 
 namespace foresail::cuda::mla {
 
+inline constexpr float kLn2 = 0.6931471805599453f;
+
 __device__ __forceinline__ void write_lse(const KernelParams& p, const RowRange& rows, int row,
                                           float log_sum) {
-  constexpr float kLn2 = 0.6931471805599453f;
   if (row < rows.count) p.lse[rows.first + row] = log_sum * kLn2;
 }
 
@@ -99,7 +100,8 @@ __device__ __forceinline__ LaneValues<kPairs> merge_parts(int count, const Load&
   return merged;
 }
 
-// Where a block publishes its parts; blocks of one `set` see to the same rows of their requests.
+// Where a block publishes its parts, and counts that it did; blocks of one `set` see to the same
+// rows of their requests.
 struct PartSet {
   int block;            // this block's share of the schedule
   PartialPiece* parts;  // [2 * shares, pieces]
@@ -108,6 +110,16 @@ struct PartSet {
   template <typename Pieces>
   __device__ __forceinline__ PartialPiece* piece(int slot, int piece) const {
     return parts + static_cast<int64_t>(slot) * Pieces::kCount + piece;
+  }
+  // log_sum: of rows 2 * (lane % 4) and the next.
+  __device__ __forceinline__ void store(PartialPiece* to, const uint32_t (&pairs)[4],
+                                        const float (&log_sum)[2]) const {
+    const int lane = threadIdx.x & 31;
+    __stcg(reinterpret_cast<uint4*>(to->pairs) + lane,
+           uint4{pairs[0], pairs[1], pairs[2], pairs[3]});
+    if (lane < 4) {
+      __stcg(reinterpret_cast<float2*>(to->log_sum) + lane, float2{log_sum[0], log_sum[1]});
+    }
   }
   // Of a request that begins at `first_unit`.
   __device__ __forceinline__ int* counter(int first_unit, int total, int blocks) const {
@@ -204,34 +216,8 @@ __device__ __forceinline__ void merge_request(const KernelParams& p, const PartS
     passed = atomicAdd(counter, 1);
   }
   ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-  if constexpr (Pieces::kSplits) {
-    if (count <= 4) {
-      merge_items<Pieces, 4, 4>(p, set, task, warp, static_cast<LanePart<4>*>(scratch));
-    } else {
-      merge_items<Pieces, 1, kAtOnce>(p, set, task, warp, static_cast<LanePart<1>*>(scratch));
-    }
-  } else {
-    merge_items<Pieces, 4, kAtOnce>(p, set, task, warp, static_cast<LanePart<4>*>(scratch));
-  }
+  merge_items<Pieces, 4, kAtOnce>(p, set, task, warp, static_cast<LanePart<4>*>(scratch));
   if (waiter && passed == 2 * count - 1) *counter = 0;  // the last one leaves zero behind
-}
-
-// The second launch of a fixed cut, a warp a piece: merges the parts of every request in their
-// order.
-template <typename Pieces>
-__global__ void __launch_bounds__(256)
-    mla_fixed_merge_kernel(const __grid_constant__ KernelParams p) {
-  const int item = blockIdx.x * 8 + threadIdx.x / 32;
-  const int request = item / Pieces::kCount, piece = item % Pieces::kCount;
-  if (request >= p.batch * p.row_blocks) return;
-  const int count = units_of(p, request);
-  if (count == 1) return;
-  const PartialPiece* first =
-      p.partials + (static_cast<int64_t>(request) << p.fixed_splits_log2) * Pieces::kCount + piece;
-  const LaneValues<4> merged = merge_parts<4, 8>(count, [&](int i, LanePart<4>* loaded) {
-    Pieces::template load<4>(first + i * Pieces::kCount, 0, loaded);
-  });
-  write_piece<Pieces, 4>(p, RowRange(p, request), piece, 0, merged);
 }
 
 }  // namespace foresail::cuda::mla

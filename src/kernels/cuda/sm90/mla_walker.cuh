@@ -190,14 +190,4 @@ struct Walker {
   }
 };
 
-// Where the partial result of a segment of share `block` lies.
-__device__ __forceinline__ int slot_of(const KernelParams& p, const Walker& walker,
-                                       const Segment& segment, int block) {
-  if (p.fixed_splits_log2 < 0) {
-    return partial_slot(block, segment.first_unit, walker.total, walker.blocks);
-  }
-  return (segment.request << p.fixed_splits_log2) +
-         (segment.key_begin >> unit_log2_of(p, segment.key_len));
-}
-
 }  // namespace foresail::cuda::mla
