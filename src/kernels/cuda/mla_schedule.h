@@ -127,7 +127,10 @@ FORESAIL_HOST_DEVICE SplitGroup split_group(int request_begin, int request_units
 
 // Slot 2 * block holds the result of the request a block starts with, 2 * block + 1 any later one.
 FORESAIL_HOST_DEVICE int partial_slot(int block, int request_begin, int total, int blocks) {
-  return 2 * block + (cut_begin(block, total, blocks) < request_begin ? 1 : 0);
+  // cut_begin(block) < request_begin, without its division.
+  const bool later = static_cast<unsigned>(block) * static_cast<unsigned>(total) <
+                     static_cast<unsigned>(request_begin) * static_cast<unsigned>(blocks);
+  return 2 * block + (later ? 1 : 0);
 }
 
 }  // namespace foresail::cuda

@@ -22,7 +22,7 @@
 
 namespace foresail::cuda::mla {
 
-template <int N>
+template <int N, typename Params>
 struct CodeConsumer {
   using L = CodeLayout<N>;
   using Products = ptx::WgmmaCodes<L::kTerms>;
@@ -32,7 +32,7 @@ struct CodeConsumer {
   static constexpr float kWeightScale = 256.f;
   static constexpr float kSecondScale = 16.f;
 
-  const KernelParams& p;
+  const Params& p;
   uint8_t* smem;
   uint32_t shared;
   int group, warp, lane;     // warp: within the warpgroup
@@ -261,8 +261,7 @@ struct CodeConsumer {
     return {static_cast<int>(blockIdx.x), tag_place().tag, p.tagged};
   }
 
-  __device__ __forceinline__ void run(int first_kv_end) {
-    Walker walker(p, blockIdx.x, first_kv_end);
+  __device__ __forceinline__ void run(Walker walker) {
     Segment segment;
     int tile = 0;
     while (walker.next(p, &segment)) {
@@ -322,9 +321,9 @@ struct CodeConsumer {
   }
 };
 
-template <int N>
+template <int N, typename Params>
 __global__ void __launch_bounds__(kThreads, 1)
-    mla_decode_code_kernel(const __grid_constant__ KernelParams params,
+    mla_decode_code_kernel(const __grid_constant__ Params params,
                            const __grid_constant__ CUtensorMap page_map,
                            const __grid_constant__ CUtensorMap small_map) {
   using L = CodeLayout<N>;
@@ -350,19 +349,25 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (warp == 8) early.ask(params);
   __syncthreads();
   ptx::launch_dependents();
+  if (warp == 10) prefetch_tables(params);
+  // Before the roles part: one copy of its instructions instead of four on their way to the SM.
+  const Walker walker(params, blockIdx.x, first);
   if (warp >= 8) {
     ptx::register_decrease<L::kProducerRegisters>();
-    if (warp == 8) produce_keys<L>(params, &page_map, &small_map, shared, first, early);
-    if (warp == 10) prefetch_tables(params);
+    if (warp == 8) produce_keys<L>(params, &page_map, &small_map, shared, walker, early);
     if (warp == 11) {
       find_tag(params, reinterpret_cast<TagPlace*>(smem + L::kTagPlace),
-               shared + L::kTagPlace + offsetof(TagPlace, full), first);
+               shared + L::kTagPlace + offsetof(TagPlace, full), walker);
     }
   } else {
     ptx::register_increase<L::kConsumerRegisters>();
-    CodeConsumer<N> consumer{params,   smem,     shared,
-                             warp / 4, warp & 3, static_cast<int>(threadIdx.x & 31)};
-    consumer.run(first);
+    CodeConsumer<N, Params> consumer{params,   smem,     shared,
+                                     warp / 4, warp & 3, static_cast<int>(threadIdx.x & 31)};
+    if constexpr (N < 32) {
+      consumer.run(walker);
+    } else {
+      consumer.run(Walker(params, blockIdx.x, first));  // kept since then, it would cost spills
+    }
   }
 }
 

@@ -11,13 +11,13 @@
 
 namespace foresail::cuda::mla {
 
-template <int N>
+template <int N, typename Params>
 struct Consumer {
   using L = Layout<N>;
   static constexpr int kBlocks = N / 8;  // 8-row blocks of the N side
   static constexpr int kAtOnce = kBlocks % 4 == 0 ? 4 : kBlocks % 3 == 0 ? 3 : kBlocks;
 
-  const KernelParams& p;
+  const Params& p;
   uint8_t* smem;
   uint32_t shared;
   int group, warp, lane;  // warp: within the warpgroup
@@ -212,8 +212,7 @@ struct Consumer {
     return {static_cast<int>(blockIdx.x), tag_place().tag, p.tagged};
   }
 
-  __device__ __forceinline__ void run(int first_kv_end) {
-    Walker walker(p, blockIdx.x, first_kv_end);
+  __device__ __forceinline__ void run(Walker walker) {
     Segment segment;
     int tile = 0;
     for (int i = 0; walker.next(p, &segment); ++i) {

@@ -101,6 +101,17 @@ struct KernelParams {
   float cache_scale;   // value of a code 1; 1 for a bf16 cache
 };
 
+// Of a call whose rows are in one piece each and whose cut is not fixed. With both known to the
+// compiler the ways that a block walks once are half as long, and these are what a short call is.
+struct PlainParams : KernelParams {
+  static constexpr int row_blocks = 1;
+  static constexpr int fixed_splits_log2 = -1;
+};
+
+inline bool is_plain(const KernelParams& p) {
+  return p.row_blocks == 1 && p.fixed_splits_log2 < 0;
+}
+
 template <int N>
 struct Layout {
   static constexpr int kStages = mla::kStages;

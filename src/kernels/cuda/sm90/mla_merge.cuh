@@ -157,40 +157,41 @@ struct MergeTask {
   int first_slot;  // of the first block; those of the others are 2 * block
 };
 
-// Merges this block's share of the pieces, dealt out in items of kPairs pairs over the warps of all
-// blocks of the request; `team` warps an item if there are more warps than items.
-template <typename Pieces, int kPairs, int kAtOnce>
-__device__ __forceinline__ void merge_items(const KernelParams& p, const PartSet& set,
-                                            const MergeTask& task, int warp,
-                                            LanePart<kPairs>* scratch) {
-  constexpr int kSplit = 4 / kPairs;
-  constexpr int kItems = Pieces::kCount * kSplit;
+// Merges this block's share of the pieces, dealt out over the warps of all blocks of the request;
+// 2 to 8 warps of a block share a piece if there are more warps than pieces. Numbers of them are
+// powers of two: a division here is on the way of all.
+template <typename Pieces, int kAtOnce>
+__device__ __forceinline__ void merge_pieces(const KernelParams& p, const PartSet& set,
+                                             const MergeTask& task, int warp,
+                                             LanePart<4>* scratch) {
+  constexpr int kPiecesLog2 = 7;
+  static_assert(Pieces::kCount == 1 << kPiecesLog2);
   const int lane = threadIdx.x & 31;
-  int team = 1;
-  while (team < 8 && 2 * team * kItems <= task.count * 8) team *= 2;
-  const int teams = 8 / team, member = warp % team;
+  const int team_log2 = min(31 - __clz((task.count * 8 >> kPiecesLog2) | 1), 3);
+  const int teams_log2 = 3 - team_log2, team = 1 << team_log2;
+  const int member = warp & (team - 1);
+  const int parts = (task.count - member + team - 1) >> team_log2;
 #pragma unroll 1
-  for (int base = task.index * teams; base < kItems; base += task.count * teams) {
-    const int item = base + warp / team;
-    const int piece = item / kSplit, first_pair = item % kSplit * kPairs;
-    const int parts = (task.count - member + team - 1) / team;
-    LaneValues<kPairs> merged = merge_parts<kPairs, kAtOnce>(parts, [&](int j,
-                                                                        LanePart<kPairs>* loaded) {
-      const int other = member + j * team;
-      const int slot = other == 0 ? task.first_slot : 2 * (task.first_block + other);
-      Pieces::template load<kPairs>(set.template piece<Pieces>(slot, piece), first_pair, loaded);
+  for (int base = task.index << teams_log2; base < Pieces::kCount;
+       base += task.count << teams_log2) {
+    const int piece = base + (warp >> team_log2);
+    const PartialPiece* first = set.template piece<Pieces>(task.first_slot, piece);
+    const PartialPiece* others = set.template piece<Pieces>(2 * (task.first_block + member), piece);
+    LaneValues<4> merged = merge_parts<4, kAtOnce>(parts, [&](int j, LanePart<4>* loaded) {
+      const PartialPiece* from = others + (j << team_log2) * (2 * Pieces::kCount);
+      Pieces::template load<4>(j + member == 0 ? first : from, 0, loaded);
     });
     if (team > 1) {
-      LanePart<kPairs>* shared_parts = scratch + warp * 32 + lane;
+      LanePart<4>* shared_parts = scratch + warp * 32 + lane;
       *shared_parts = merged.packed();
       ptx::barrier_sync(kBarConsumers, kConsumerThreads);
       if (member == 0) {
-        merged = merge_parts<kPairs, 4>(
-            team, [&](int j, LanePart<kPairs>* loaded) { *loaded = shared_parts[j * 32]; });
+        merged = merge_parts<4, 4>(
+            team, [&](int j, LanePart<4>* loaded) { *loaded = shared_parts[j * 32]; });
       }
       ptx::barrier_sync(kBarConsumers, kConsumerThreads);
     }
-    if (member == 0) write_piece<Pieces, kPairs>(p, task.rows, piece, first_pair, merged);
+    if (member == 0) write_piece<Pieces, 4>(p, task.rows, piece, 0, merged);
   }
 }
 
@@ -216,7 +217,7 @@ __device__ __forceinline__ void merge_request(const KernelParams& p, const PartS
     passed = atomicAdd(counter, 1);
   }
   ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-  merge_items<Pieces, 4, kAtOnce>(p, set, task, warp, static_cast<LanePart<4>*>(scratch));
+  merge_pieces<Pieces, kAtOnce>(p, set, task, warp, static_cast<LanePart<4>*>(scratch));
   if (waiter && passed == 2 * count - 1) *counter = 0;  // the last one leaves zero behind
 }
 

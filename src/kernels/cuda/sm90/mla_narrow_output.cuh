@@ -123,8 +123,8 @@ __device__ __forceinline__ void write_segment(const KernelParams& p, const Set& 
 // Row sums over lanes and warps, then the output, or this block's part of it. sum: of this thread's
 // keys; maximum: base-2, of all; value_scale: value of an accumulator of 1. reduce: [8 warps][N] in
 // shared memory, free for all since the last barrier.
-template <typename Pieces, int N>
-__device__ __forceinline__ void finish_segment(const KernelParams& p, const TaggedSet& set,
+template <typename Pieces, int N, typename Params>
+__device__ __forceinline__ void finish_segment(const Params& p, const TaggedSet& set,
                                                const Segment& segment, const RowRange& rows,
                                                int warp, float* reduce,
                                                const float (&sum)[N / 8][2],

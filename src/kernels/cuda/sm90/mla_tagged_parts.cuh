@@ -15,13 +15,13 @@ namespace foresail::cuda::mla {
 // By a warp that has nothing else to do: finds the tag of this call and the shared requests of this
 // block for the computing threads, and counts the blocks that have read the tag. The last of them
 // moves the number on for the next call of the workspace, which begins when this one has ended.
-__device__ __forceinline__ void find_tag(const KernelParams& p, TagPlace* place, uint32_t full,
-                                         int first_kv_end) {
+template <typename Params>
+__device__ __forceinline__ void find_tag(const Params& p, TagPlace* place, uint32_t full,
+                                         Walker walker) {
   const bool speaker = (threadIdx.x & 31) == 0;
   const uint32_t calls = ptx::load_relaxed(p.calls);
   int count = 0;
   if (p.fixed_splits_log2 < 0) {
-    Walker walker(p, blockIdx.x, first_kv_end);
     Segment segment;
     while (walker.next(p, &segment)) {
       if (segment.whole) continue;
@@ -51,9 +51,11 @@ struct TaggedSet {
 
   // Slot 2 * block + 1 holds the block's part of a shared request that begins in it, slot 2 * block
   // that of one that began before: a block has at most one of either kind.
-  __device__ __forceinline__ int slot(const KernelParams& p, const Segment& segment) const {
-    if (p.fixed_splits_log2 < 0) return 2 * block + (segment.key_begin == 0 ? 1 : 0);
-    return (segment.request << p.fixed_splits_log2) +
+  template <typename Params>
+  __device__ __forceinline__ int slot(const Params& p, const Segment& segment) const {
+    int splits_log2 = p.fixed_splits_log2;
+    if (splits_log2 < 0) return 2 * block + (segment.key_begin == 0 ? 1 : 0);
+    return (segment.request << splits_log2) +
            (segment.key_begin >> unit_log2_of(p, segment.key_len));
   }
   template <typename Pieces>
@@ -111,12 +113,13 @@ struct LaneMerge {
     }
   }
 
-  // With what the lane 16 further on has.
-  __device__ __forceinline__ void join_halves() {
-    rescale(fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 16)));
-    sum += __shfl_xor_sync(~0u, sum, 16);
+  // With what lane ^ kLane has.
+  template <int kLane>
+  __device__ __forceinline__ void join() {
+    rescale(fmaxf(maximum, __shfl_xor_sync(~0u, maximum, kLane)));
+    sum += __shfl_xor_sync(~0u, sum, kLane);
 #pragma unroll
-    for (int i = 0; i < 4 * kLines; ++i) value[i] += __shfl_xor_sync(~0u, value[i], 16);
+    for (int i = 0; i < 4 * kLines; ++i) value[i] += __shfl_xor_sync(~0u, value[i], kLane);
   }
 };
 
@@ -168,12 +171,19 @@ __device__ __forceinline__ void merge_tagged(const KernelParams& p, const Tagged
         at += step;
 #pragma unroll
         for (int line = 0; line < kLines; ++line) {
-          unit[j][line] = {0, 0, __float_as_uint(kNegativeInfinity),
-                           first + j < parts ? ~set.tag : set.tag};
+          unit[j][line] = {0, 0, __float_as_uint(kNegativeInfinity), set.tag};
+          if (first + j < parts) unit[j][line] = ptx::load_relaxed(from[j] + line * 32);
         }
       }
-      bool missing;
-      do {
+      // What has not arrived is asked for again.
+      for (;;) {
+        bool missing = false;
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+#pragma unroll
+          for (int line = 0; line < kLines; ++line) missing |= unit[j][line].w != set.tag;
+        }
+        if (!__any_sync(~0u, missing)) break;
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j) {
 #pragma unroll
@@ -181,48 +191,43 @@ __device__ __forceinline__ void merge_tagged(const KernelParams& p, const Tagged
             if (unit[j][line].w != set.tag) unit[j][line] = ptx::load_relaxed(from[j] + line * 32);
           }
         }
-        missing = false;
-#pragma unroll
-        for (int j = 0; j < kAtOnce; ++j) {
-#pragma unroll
-          for (int line = 0; line < kLines; ++line) missing |= unit[j][line].w != set.tag;
-        }
-      } while (__any_sync(~0u, missing));
+      }
       merged.add(unit);
     }
-    if (halves_log2 != 0) merged.join_halves();
+    if (halves_log2 != 0) merged.template join<16>();
+    int unit_written = unit_at;
+    bool writes = half == 0;
     if (team_log2 != 0) {
-      LaneMerge<kLines>* shared_merges = static_cast<LaneMerge<kLines>*>(scratch) + lane;
-      shared_merges[warp * 32] = merged;
+      // Each warp of the team takes its share of the units, a lane a unit and a warp's merge of it.
+      const int units_log2 = 5 - halves_log2 - team_log2;
+      LaneMerge<kLines>* team_merges =
+          static_cast<LaneMerge<kLines>*>(scratch) + ((warp >> team_log2) << (team_log2 + 5));
+      if (half == 0) team_merges[((warp & ((1 << team_log2) - 1)) << 5) + unit_of_item] = merged;
       ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-      if (first_member == 0) {
-#pragma unroll 1
-        for (int i = 1; i < 1 << team_log2; ++i) {
-          LaneMerge<kLines> other = shared_merges[(warp + i) * 32];
-          const float raised = fmaxf(merged.maximum, other.maximum);
-          merged.rescale(raised);
-          other.rescale(raised);
-          merged.sum += other.sum;
-#pragma unroll
-          for (int j = 0; j < 4 * kLines; ++j) merged.value[j] += other.value[j];
-        }
-      }
+      const int unit = (((warp & ((1 << team_log2) - 1)) << units_log2) +
+                        (lane >> team_log2 & ((1 << units_log2) - 1)));
+      merged = team_merges[((lane & ((1 << team_log2) - 1)) << 5) + unit];
+      merged.template join<1>();
+      if (team_log2 > 1) merged.template join<2>();
+      if (team_log2 > 2) merged.template join<4>();
+      unit_written = unit_at - unit_of_item + unit;
+      writes = (lane & ((1 << team_log2) - 1)) == 0 && lane >> team_log2 < 1 << units_log2;
       ptx::barrier_sync(kBarConsumers, kConsumerThreads);
     }
-    if (first_member == 0 && half == 0) {
+    if (writes) {
       const float inverse = merged.sum > 0.f ? ptx::reciprocal(merged.sum) : 0.f;
-      const int piece = unit_at / 64;
-      const int row = Pieces::first_row(piece) + unit_at % 32 / 4;
+      const int piece = unit_written / 64;
+      const int row = Pieces::first_row(piece) + unit_written % 32 / 4;
       if (row < task.row_count) {
-        const int dim = Pieces::first_dim(piece) + Pieces::kLaneDims * (unit_at % 4);
+        const int dim = Pieces::first_dim(piece) + Pieces::kLaneDims * (unit_written % 4);
         __nv_bfloat16* out = p.output + static_cast<int64_t>(task.first_row + row) * kLatent + dim;
 #pragma unroll
         for (int i = 0; i < 2 * kLines; ++i) {
-          const int to = Pieces::pair_dim(i + unit_at / 32 % 2 * 2);
+          const int to = Pieces::pair_dim(i + unit_written / 32 % 2 * 2);
           *reinterpret_cast<uint32_t*>(out + to) =
               ptx::pack_bf16(merged.value[2 * i] * inverse, merged.value[2 * i + 1] * inverse);
         }
-        if (p.lse != nullptr && dim == 0 && unit_at % 64 < 32) {
+        if (p.lse != nullptr && dim == 0 && unit_written % 64 < 32) {
           const float log_sum = merged.maximum + ptx::log2_approx(merged.sum);
           p.lse[task.first_row + row] = merged.sum > 0.f ? log_sum * kLn2 : kNegativeInfinity;
         }
