@@ -2,7 +2,8 @@
 // of 16 bytes: four values of a row, the logarithm of the row's sum of weights, and the number of
 // the call that wrote it, its tag. A unit moves as a whole, so a writer needs no fence and a reader
 // no counter: whoever reads the call's tag has the values. Nothing is cleared between calls: units
-// of earlier ones bear other tags.
+// of earlier ones bear other tags. (Numbers repeat after 2^32 - 1 calls: a unit that nobody wrote
+// in between would be taken for a new one, if it was read before the new one came.)
 //
 // In the memory of these parts nothing but tags ever lies where tags lie, or values of another
 // kernel might be taken for one. So it is the kernels' alone that have them, and of one layout.
