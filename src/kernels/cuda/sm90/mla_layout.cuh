@@ -80,7 +80,6 @@ struct KernelParams {
   int unit_log2;          // keys a unit of the schedule; the fewest where the cut is fixed
   int fixed_splits_log2;  // -1: keys are cut evenly over the blocks; else most parts of a request
   int shares;             // of the schedule, or of each of row_sets schedules
-  int row_sets;           // 1, or the row blocks: then each has a schedule and shares of its own
   Divider by_shares;
   int page_log2;
   int max_pages;
@@ -99,6 +98,7 @@ struct KernelParams {
   int rows_per_block;  // <= N
   float scale_log2;    // softmax scale * log2(e), times cache_scale
   float cache_scale;   // value of a code 1; 1 for a bf16 cache
+  int row_sets;        // 1, or the row blocks: then each has a schedule and shares of its own
 };
 
 // Of a call whose rows are in one piece each and whose cut is not fixed. With both known to the
