@@ -67,6 +67,18 @@ void check_cut(const std::vector<int>& key_lens, int unit_log2, int max_blocks) 
   }
 }
 
+TEST(MlaSchedule, SmallQuotientIsExact) {
+  std::mt19937 random(11);
+  for (int trial = 0; trial < 200000; ++trial) {
+    const uint32_t divisor = 1 + random() % (1u << (random() % 31));
+    const uint32_t quotient = random() % 256;
+    if (uint64_t{quotient + 1} * divisor > 0xffffffffu) continue;
+    for (uint32_t rest : {0u, divisor / 2, divisor - 1}) {
+      ASSERT_EQ(small_quotient(quotient * divisor + rest, divisor), static_cast<int>(quotient));
+    }
+  }
+}
+
 TEST(MlaSchedule, CoversEveryUnitOnce) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 2000; ++trial) {

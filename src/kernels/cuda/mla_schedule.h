@@ -84,6 +84,18 @@ FORESAIL_HOST_DEVICE int row_sets_of(int row_blocks, int most) {
   return 10 * used >= 9 * most ? row_blocks : 1;
 }
 
+// dividend / divisor, where that is less than 2^13 (here a block): float is off by less than one.
+FORESAIL_HOST_DEVICE int small_quotient(uint32_t dividend, uint32_t divisor) {
+#ifdef __CUDA_ARCH__
+  const float about = __fdividef(static_cast<float>(dividend), static_cast<float>(divisor));
+#else
+  const float about = static_cast<float>(dividend) / static_cast<float>(divisor);
+#endif
+  const int quotient = static_cast<int>(about);
+  const int rest = static_cast<int>(dividend - static_cast<uint32_t>(quotient) * divisor);
+  return quotient - (rest < 0 ? 1 : 0) + (rest >= static_cast<int>(divisor) ? 1 : 0);
+}
+
 // First unit of block i, 0 <= i <= blocks. Requires total * blocks < 2^32.
 FORESAIL_HOST_DEVICE int cut_begin(int block, int total, int blocks) {
   return static_cast<int>(static_cast<unsigned>(block) * static_cast<unsigned>(total) /
@@ -93,8 +105,8 @@ FORESAIL_HOST_DEVICE int cut_begin(int block, int total, int blocks) {
 // The block whose range contains `unit`: the inverse of cut_begin.
 // cut_begin(c) <= unit  <=>  c * total / blocks < unit + 1  <=>  c < (unit + 1) * blocks / total.
 FORESAIL_HOST_DEVICE int block_of_unit(int unit, int total, int blocks) {
-  return static_cast<int>((static_cast<unsigned>(unit + 1) * static_cast<unsigned>(blocks) - 1u) /
-                          static_cast<unsigned>(total));
+  return small_quotient(static_cast<unsigned>(unit + 1) * static_cast<unsigned>(blocks) - 1u,
+                        static_cast<unsigned>(total));
 }
 
 // The blocks that share one request, and where each one's partial result lies. A block touches at
@@ -115,7 +127,10 @@ FORESAIL_HOST_DEVICE SplitGroup split_group(int request_begin, int request_units
 
 // Slot 2 * block holds the result of the request a block starts with, 2 * block + 1 any later one.
 FORESAIL_HOST_DEVICE int partial_slot(int block, int request_begin, int total, int blocks) {
-  return 2 * block + (cut_begin(block, total, blocks) < request_begin ? 1 : 0);
+  // cut_begin(block) < request_begin, without its division.
+  const bool later = static_cast<unsigned>(block) * static_cast<unsigned>(total) <
+                     static_cast<unsigned>(request_begin) * static_cast<unsigned>(blocks);
+  return 2 * block + (later ? 1 : 0);
 }
 
 }  // namespace foresail::cuda

@@ -22,7 +22,7 @@
 
 namespace foresail::cuda::mla {
 
-template <int N>
+template <int N, typename Params>
 struct CodeConsumer {
   using L = CodeLayout<N>;
   using Products = ptx::WgmmaCodes<L::kTerms>;
@@ -32,7 +32,7 @@ struct CodeConsumer {
   static constexpr float kWeightScale = 256.f;
   static constexpr float kSecondScale = 16.f;
 
-  const KernelParams& p;
+  const Params& p;
   uint8_t* smem;
   uint32_t shared;
   int group, warp, lane;     // warp: within the warpgroup
@@ -252,14 +252,17 @@ struct CodeConsumer {
     add(3);
   }
 
-  __device__ __forceinline__ PartSet part_set() const {
-    return {static_cast<int>(blockIdx.x), p.partials, p.counters};
+  __device__ __forceinline__ const TagPlace& tag_place() const {
+    return *reinterpret_cast<const TagPlace*>(smem + L::kTagPlace);
   }
 
-  __device__ __forceinline__ void run(int first_kv_end) {
-    Walker walker(p, blockIdx.x, first_kv_end);
+  __device__ __forceinline__ TaggedSet tagged_set() const {
+    ptx::mbarrier_wait(shared + L::kTagPlace + offsetof(TagPlace, full), 0);
+    return {static_cast<int>(blockIdx.x), tag_place().tag, p.tagged};
+  }
+
+  __device__ __forceinline__ void run(Walker walker) {
     Segment segment;
-    if (threadIdx.x == 0) *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
     int tile = 0;
     while (walker.next(p, &segment)) {
       {
@@ -305,24 +308,22 @@ struct CodeConsumer {
         tile += tiles;
       }
       asm volatile("" : "+r"(segment.request));  // find the rows again, not keep them in registers
-      note_shared_request(p, smem + L::kShared, smem + L::kSharedCount, segment);
       float maximum[kBlocks][2];
       load_maxima<N>(floats(L::kMaximum) + step % 2 * N, maximum);
       finish_segment<NarrowPieces<N, true>, N>(
-          p, part_set(), walker, segment, RowRange(p, segment.request), group * 4 + warp,
+          p, tagged_set(), segment, RowRange(p, segment.request), group * 4 + warp,
           floats(L::kReduce), sum, maximum, p.cache_scale / kWeightScale, out);
       // The next segment's queries, masks and sums take the place of this one's.
       ptx::barrier_sync(kBarConsumers, kConsumerThreads);
     }
     if (walker.unit_end == 0) return;
-    merge_requests<NarrowPieces<N, true>>(p, part_set(), walker, group * 4 + warp, smem,
-                                          smem + L::kShared, smem + L::kSharedCount);
+    merge_requests<NarrowPieces<N, true>>(p, tagged_set(), tag_place(), group * 4 + warp, smem);
   }
 };
 
-template <int N>
+template <int N, typename Params>
 __global__ void __launch_bounds__(kThreads, 1)
-    mla_decode_code_kernel(const __grid_constant__ KernelParams params,
+    mla_decode_code_kernel(const __grid_constant__ Params params,
                            const __grid_constant__ CUtensorMap page_map,
                            const __grid_constant__ CUtensorMap small_map) {
   using L = CodeLayout<N>;
@@ -339,6 +340,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       ptx::mbarrier_init(shared + L::kFull + i * 8, 1);
     }
     for (int i = 0; i < L::kStages; ++i) ptx::mbarrier_init(shared + L::kEmpty + i * 8, 8);
+    ptx::mbarrier_init(shared + L::kTagPlace + offsetof(TagPlace, full), 1);
     ptx::fence_mbarrier_init();
   }
   ptx::wait_for_predecessor();
@@ -347,15 +349,25 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (warp == 8) early.ask(params);
   __syncthreads();
   ptx::launch_dependents();
+  if (warp == 10) prefetch_tables(params);
+  // Before the roles part: one copy of its instructions instead of four on their way to the SM.
+  const Walker walker(params, blockIdx.x, first);
   if (warp >= 8) {
     ptx::register_decrease<L::kProducerRegisters>();
-    if (warp == 8) produce_keys<L>(params, &page_map, &small_map, shared, first, early);
-    if (warp == 10) prefetch_tables(params);
+    if (warp == 8) produce_keys<L>(params, &page_map, &small_map, shared, walker, early);
+    if (warp == 11) {
+      find_tag(params, reinterpret_cast<TagPlace*>(smem + L::kTagPlace),
+               shared + L::kTagPlace + offsetof(TagPlace, full), walker);
+    }
   } else {
     ptx::register_increase<L::kConsumerRegisters>();
-    CodeConsumer<N> consumer{params,   smem,     shared,
-                             warp / 4, warp & 3, static_cast<int>(threadIdx.x & 31)};
-    consumer.run(first);
+    CodeConsumer<N, Params> consumer{params,   smem,     shared,
+                                     warp / 4, warp & 3, static_cast<int>(threadIdx.x & 31)};
+    if constexpr (N < 32) {
+      consumer.run(walker);
+    } else {
+      consumer.run(Walker(params, blockIdx.x, first));  // kept since then, it would cost spills
+    }
   }
 }
 

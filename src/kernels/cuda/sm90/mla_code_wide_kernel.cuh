@@ -481,7 +481,9 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   ptx::launch_dependents();
   if (warp < 4) {
     ptx::register_decrease<L::kCopyRegisters>();
-    if (warp == 0) produce_keys<L>(params, &page_map, &small_map, shared, first, early);
+    if (warp == 0)
+      produce_keys<L>(params, &page_map, &small_map, shared, Walker(params, blockIdx.x, first),
+                      early);
     if (warp == 2) prefetch_tables(params);
   } else if (warp < 8) {
     ptx::register_decrease<L::kScoreRegisters>();

@@ -8,9 +8,14 @@ namespace foresail::cuda::mla {
 MlaDecodeStatus launch_codes(int columns, const LaunchPlace& place, const CacheMaps& maps,
                              const KernelParams& params) {
   const auto run = [&]<int N>() {
+    constexpr int kBytes = CodeLayout<N>::kTotal;
+    if (is_plain(params)) {
+      return launch<mla_decode_code_kernel<N, PlainParams>, kThreads, kBytes>(
+          place, PlainParams{params}, maps.pages, maps.small);
+    }
     return merge_fixed<NarrowPieces<N, true>>(
-        launch<mla_decode_code_kernel<N>, kThreads, CodeLayout<N>::kTotal>(place, params,
-                                                                           maps.pages, maps.small),
+        launch<mla_decode_code_kernel<N, KernelParams>, kThreads, kBytes>(place, params, maps.pages,
+                                                                          maps.small),
         place, params);
   };
   if (columns == 8) return run.template operator()<8>();

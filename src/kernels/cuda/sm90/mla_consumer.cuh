@@ -11,13 +11,13 @@
 
 namespace foresail::cuda::mla {
 
-template <int N>
+template <int N, typename Params>
 struct Consumer {
   using L = Layout<N>;
   static constexpr int kBlocks = N / 8;  // 8-row blocks of the N side
   static constexpr int kAtOnce = kBlocks % 4 == 0 ? 4 : kBlocks % 3 == 0 ? 3 : kBlocks;
 
-  const KernelParams& p;
+  const Params& p;
   uint8_t* smem;
   uint32_t shared;
   int group, warp, lane;  // warp: within the warpgroup
@@ -203,14 +203,17 @@ struct Consumer {
     for (int m = 0; m < 4; ++m) ptx::pin_registers(out[m]);
   }
 
-  __device__ __forceinline__ PartSet part_set() const {
-    return {static_cast<int>(blockIdx.x), p.partials, p.counters};
+  __device__ __forceinline__ const TagPlace& tag_place() const {
+    return *reinterpret_cast<const TagPlace*>(smem + L::kTagPlace);
   }
 
-  __device__ __forceinline__ void run(int first_kv_end) {
-    Walker walker(p, blockIdx.x, first_kv_end);
+  __device__ __forceinline__ TaggedSet tagged_set() const {
+    ptx::mbarrier_wait(shared + L::kTagPlace + offsetof(TagPlace, full), 0);
+    return {static_cast<int>(blockIdx.x), tag_place().tag, p.tagged};
+  }
+
+  __device__ __forceinline__ void run(Walker walker) {
     Segment segment;
-    if (threadIdx.x == 0) *reinterpret_cast<int*>(smem + L::kSharedCount) = 0;
     int tile = 0;
     for (int i = 0; walker.next(p, &segment); ++i) {
       const int query_stage = i % L::kQueryStages;
@@ -250,19 +253,17 @@ struct Consumer {
         if (lane == 0) ptx::mbarrier_arrive(shared + L::kEmpty + stage * 8);
       }
       if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty + query_stage * 8);
-      note_shared_request(p, smem + L::kShared, smem + L::kSharedCount, segment);
-      // All have read the sums of the segment before.
-      ptx::barrier_sync(kBarConsumers, kConsumerThreads);
+      // All have read the sums of the segment before. (Where there are tiles they passed a
+      // barrier.)
+      if (empty) ptx::barrier_sync(kBarConsumers, kConsumerThreads);
       float maximum[kBlocks][2];
       // As the warpgroup of the last tile left them.
       load_maxima<N>(floats(L::kMaximum) + ((nth & 1) ^ 1) * N, maximum);
-      finish_segment<NarrowPieces<N, false>, N>(p, part_set(), walker, segment, rows,
-                                                group * 4 + warp, floats(L::kTotals), sum, maximum,
-                                                1.f, out);
+      finish_segment<NarrowPieces<N, false>, N>(p, tagged_set(), segment, rows, group * 4 + warp,
+                                                floats(L::kTotals), sum, maximum, 1.f, out);
     }
     if (walker.unit_end == 0) return;
-    merge_requests<NarrowPieces<N, false>>(p, part_set(), walker, group * 4 + warp, smem,
-                                           smem + L::kShared, smem + L::kSharedCount);
+    merge_requests<NarrowPieces<N, false>>(p, tagged_set(), tag_place(), group * 4 + warp, smem);
   }
 };
 

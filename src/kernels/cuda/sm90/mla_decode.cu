@@ -119,16 +119,28 @@ int fixed_splits_log2(const MlaDecodeParams& p) {
   return log2;
 }
 
-// Counters lie where they lie in a call of any other shape: every call leaves them zero.
+// A workspace is: counters and the count of calls; tagged parts; other parts. The first lie where
+// they lie in a call of any other shape: every call leaves counters zero, and tags where tags lie.
 constexpr size_t kCounterBytes = sizeof(int) * 2 * 2 * mla::kMostShares;
+constexpr size_t kTaggedBegin = kCounterBytes + kAlignment;
+constexpr int kTaggedColumns = 32;  // at most, of the instances with tagged parts
+
+size_t tagged_bytes(int columns, size_t slots) {
+  return align_up(sizeof(mla::TaggedPiece) * (columns / 8 * 16) * slots);
+}
+
+size_t other_parts_begin(int blocks) {
+  return kTaggedBegin + tagged_bytes(kTaggedColumns, 2 * static_cast<size_t>(blocks));
+}
 
 size_t workspace_bytes(const MlaDecodeParams& p, int blocks) {
   const RowCut cut = cut_rows(p);
-  const size_t pieces = cut.columns / 8 * 16;
   const size_t slots = p.fixed_cut
                            ? static_cast<size_t>(p.batch) * cut.row_blocks << fixed_splits_log2(p)
                            : 2 * static_cast<size_t>(blocks);
-  return kCounterBytes + align_up(sizeof(mla::PartialPiece) * pieces * slots);
+  if (cut.columns <= kTaggedColumns) return kTaggedBegin + tagged_bytes(cut.columns, slots);
+  return other_parts_begin(blocks) +
+         align_up(sizeof(mla::PartialPiece) * (cut.columns / 8 * 16) * slots);
 }
 
 int floor_log2(int value) {
@@ -223,8 +235,10 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.output = static_cast<__nv_bfloat16*>(p.output);
   k.lse = p.lse;
   k.counters = static_cast<int*>(p.workspace);
-  k.partials =
-      reinterpret_cast<mla::PartialPiece*>(static_cast<uint8_t*>(p.workspace) + kCounterBytes);
+  auto* workspace = static_cast<uint8_t*>(p.workspace);
+  k.calls = reinterpret_cast<uint32_t*>(workspace + kCounterBytes);
+  k.tagged = reinterpret_cast<mla::TaggedPiece*>(workspace + kTaggedBegin);
+  k.partials = reinterpret_cast<mla::PartialPiece*>(workspace + other_parts_begin(facts.sm_count));
   k.kv_end_add = p.kv_end_add;
   k.batch = p.batch;
   k.shares = shares;

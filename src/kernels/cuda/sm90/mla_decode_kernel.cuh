@@ -10,9 +10,9 @@
 
 namespace foresail::cuda::mla {
 
-template <int N>
+template <int N, typename Params>
 __global__ void __launch_bounds__(kThreads, 1)
-    mla_decode_kernel(const __grid_constant__ KernelParams params,
+    mla_decode_kernel(const __grid_constant__ Params params,
                       const __grid_constant__ CUtensorMap query_map,
                       const __grid_constant__ CUtensorMap page_map,
                       const __grid_constant__ CUtensorMap small_map) {
@@ -28,6 +28,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (warp == 9 && (threadIdx.x & 31) == 0) {
     for (int i = 0; i < kStages * kParts; ++i) ptx::mbarrier_init(shared + L::kFull + i * 8, 1);
     for (int i = 0; i < kStages; ++i) ptx::mbarrier_init(shared + L::kEmpty + i * 8, 8);
+    ptx::mbarrier_init(shared + L::kTagPlace + offsetof(TagPlace, full), 1);
     ptx::prefetch_tensor_map(&query_map);
     for (int i = 0; i < L::kQueryStages; ++i) {
       ptx::mbarrier_init(shared + L::kQueryFull + i * 8, 1);
@@ -41,18 +42,22 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (warp == 8) early.ask(params);
   __syncthreads();
   ptx::launch_dependents();
+  if (warp == 10) prefetch_tables(params);
+  // Before the roles part: one copy of its instructions instead of four on their way to the SM.
+  const Walker walker(params, blockIdx.x, first);
   if (warp >= 8) {
     ptx::register_decrease<L::kProducerRegisters>();
-    if (warp == 8) produce_keys<L>(params, &page_map, &small_map, shared, first, early);
-    if (warp == 9) {
-      produce_queries<L, N>(params, &query_map, shared, Walker(params, blockIdx.x, first), 0);
+    if (warp == 8) produce_keys<L>(params, &page_map, &small_map, shared, walker, early);
+    if (warp == 9) produce_queries<L, N>(params, &query_map, shared, walker, 0);
+    if (warp == 11) {
+      find_tag(params, reinterpret_cast<TagPlace*>(smem + L::kTagPlace),
+               shared + L::kTagPlace + offsetof(TagPlace, full), walker);
     }
-    if (warp == 10) prefetch_tables(params);
   } else {
     ptx::register_increase<L::kConsumerRegisters>();
-    Consumer<N> consumer{params,   smem,     shared,
-                         warp / 4, warp & 3, static_cast<int>(threadIdx.x & 31)};
-    consumer.run(first);
+    Consumer<N, Params> consumer{params,   smem,     shared,
+                                 warp / 4, warp & 3, static_cast<int>(threadIdx.x & 31)};
+    consumer.run(walker);
   }
 }
 

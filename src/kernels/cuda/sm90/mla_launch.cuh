@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "kernels/cuda/sm90/mla_launch.h"
-#include "kernels/cuda/sm90/mla_merge.cuh"
+#include "kernels/cuda/sm90/mla_tagged_parts.cuh"
 
 namespace foresail::cuda::mla {
 

@@ -3,6 +3,7 @@
 
 #include <cuda_bf16.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/mla_schedule.h"
@@ -45,6 +46,28 @@ struct alignas(32) PartialPiece {
   float log_sum[8];
 };
 
+// The same in units of 16 bytes: two pairs, the logarithm, the number of the call that wrote it
+// (mla_tagged_parts.cuh).
+struct TaggedPiece {
+  uint4 units[2 * 32];  // [2][32 lanes]
+};
+
+// A shared request of this block, as the merge of tagged parts needs it.
+struct alignas(16) TaggedTask {
+  int first_row;  // of output and lse
+  int row_count;
+  int first_block;  // of those that share it
+  int count;        // of blocks, and so of parts
+};
+
+// In shared memory: what a spare warp finds out for the end of a block.
+struct TagPlace {
+  TaggedTask tasks[2];
+  int task_count;
+  uint32_t tag;   // of this call's parts
+  uint64_t full;  // barrier
+};
+
 // First what the way to the first copy needs: constants are read line by line, and a block finds
 // none of them in its caches.
 struct KernelParams {
@@ -57,7 +80,6 @@ struct KernelParams {
   int unit_log2;          // keys a unit of the schedule; the fewest where the cut is fixed
   int fixed_splits_log2;  // -1: keys are cut evenly over the blocks; else most parts of a request
   int shares;             // of the schedule, or of each of row_sets schedules
-  int row_sets;           // 1, or the row blocks: then each has a schedule and shares of its own
   Divider by_shares;
   int page_log2;
   int max_pages;
@@ -68,13 +90,27 @@ struct KernelParams {
   __nv_bfloat16* output;
   float* lse;
   int* counters;           // [kMostShares * 2 * 2] arrivals at shared requests, zero between calls
-  PartialPiece* partials;  // [2 * blocks, pieces], or [requests << fixed_splits_log2, pieces]
+  PartialPiece* partials;  // [2 * blocks, pieces]
+  TaggedPiece* tagged;     // the same, or [requests << fixed_splits_log2, pieces]
+  uint32_t* calls;         // how many there were; how many blocks of this one know that
   int q_len;
   int rows;            // q_len * num_heads
   int rows_per_block;  // <= N
   float scale_log2;    // softmax scale * log2(e), times cache_scale
   float cache_scale;   // value of a code 1; 1 for a bf16 cache
+  int row_sets;        // 1, or the row blocks: then each has a schedule and shares of its own
 };
+
+// Of a call whose rows are in one piece each and whose cut is not fixed. With both known to the
+// compiler the ways that a block walks once are half as long, and these are what a short call is.
+struct PlainParams : KernelParams {
+  static constexpr int row_blocks = 1;
+  static constexpr int fixed_splits_log2 = -1;
+};
+
+inline bool is_plain(const KernelParams& p) {
+  return p.row_blocks == 1 && p.fixed_splits_log2 < 0;
+}
 
 template <int N>
 struct Layout {
@@ -104,9 +140,9 @@ struct Layout {
   static constexpr int kEmpty = kFull + kStages * kParts * 8;
   static constexpr int kQueryFull = kEmpty + kStages * 8;
   static constexpr int kQueryEmpty = kQueryFull + kQueryStages * 8;
-  static constexpr int kShared = kQueryEmpty + kQueryStages * 8;  // SharedRequest [2]
-  static constexpr int kSharedCount = kShared + 2 * 16;           // int: how many of them
-  static constexpr int kTotal = kSharedCount + 16;
+  static constexpr int kTagPlace = kQueryEmpty + kQueryStages * 8;
+  static constexpr int kTotal = kTagPlace + static_cast<int>(sizeof(TagPlace));
+  static_assert(kTagPlace % 16 == 0);
   static_assert(kTotal <= 227 * 1024);
 };
 
@@ -133,9 +169,8 @@ struct CodeLayout {
   static constexpr int kRowScale = kHidden + N * 4;  // [N] float, base-2 score of a product of 1
   static constexpr int kFull = kRowScale + N * 4;    // [kStages][kParts]
   static constexpr int kEmpty = kFull + kStages * kParts * 8;
-  static constexpr int kShared = (kEmpty + kStages * 8 + 15) / 16 * 16;  // SharedRequest [2]
-  static constexpr int kSharedCount = kShared + 2 * 16;
-  static constexpr int kTotal = kSharedCount + 16;
+  static constexpr int kTagPlace = (kEmpty + kStages * 8 + 15) / 16 * 16;
+  static constexpr int kTotal = kTagPlace + static_cast<int>(sizeof(TagPlace));
   static_assert(kTotal <= 227 * 1024);
 };
 

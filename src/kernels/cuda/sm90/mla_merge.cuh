@@ -8,9 +8,10 @@
 
 namespace foresail::cuda::mla {
 
+inline constexpr float kLn2 = 0.6931471805599453f;
+
 __device__ __forceinline__ void write_lse(const KernelParams& p, const RowRange& rows, int row,
                                           float log_sum) {
-  constexpr float kLn2 = 0.6931471805599453f;
   if (row < rows.count) p.lse[rows.first + row] = log_sum * kLn2;
 }
 
@@ -99,7 +100,8 @@ __device__ __forceinline__ LaneValues<kPairs> merge_parts(int count, const Load&
   return merged;
 }
 
-// Where a block publishes its parts; blocks of one `set` see to the same rows of their requests.
+// Where a block publishes its parts, and counts that it did; blocks of one `set` see to the same
+// rows of their requests.
 struct PartSet {
   int block;            // this block's share of the schedule
   PartialPiece* parts;  // [2 * shares, pieces]
@@ -108,6 +110,16 @@ struct PartSet {
   template <typename Pieces>
   __device__ __forceinline__ PartialPiece* piece(int slot, int piece) const {
     return parts + static_cast<int64_t>(slot) * Pieces::kCount + piece;
+  }
+  // log_sum: of rows 2 * (lane % 4) and the next.
+  __device__ __forceinline__ void store(PartialPiece* to, const uint32_t (&pairs)[4],
+                                        const float (&log_sum)[2]) const {
+    const int lane = threadIdx.x & 31;
+    __stcg(reinterpret_cast<uint4*>(to->pairs) + lane,
+           uint4{pairs[0], pairs[1], pairs[2], pairs[3]});
+    if (lane < 4) {
+      __stcg(reinterpret_cast<float2*>(to->log_sum) + lane, float2{log_sum[0], log_sum[1]});
+    }
   }
   // Of a request that begins at `first_unit`.
   __device__ __forceinline__ int* counter(int first_unit, int total, int blocks) const {
@@ -145,40 +157,41 @@ struct MergeTask {
   int first_slot;  // of the first block; those of the others are 2 * block
 };
 
-// Merges this block's share of the pieces, dealt out in items of kPairs pairs over the warps of all
-// blocks of the request; `team` warps an item if there are more warps than items.
-template <typename Pieces, int kPairs, int kAtOnce>
-__device__ __forceinline__ void merge_items(const KernelParams& p, const PartSet& set,
-                                            const MergeTask& task, int warp,
-                                            LanePart<kPairs>* scratch) {
-  constexpr int kSplit = 4 / kPairs;
-  constexpr int kItems = Pieces::kCount * kSplit;
+// Merges this block's share of the pieces, dealt out over the warps of all blocks of the request;
+// 2 to 8 warps of a block share a piece if there are more warps than pieces. Numbers of them are
+// powers of two: a division here is on the way of all.
+template <typename Pieces, int kAtOnce>
+__device__ __forceinline__ void merge_pieces(const KernelParams& p, const PartSet& set,
+                                             const MergeTask& task, int warp,
+                                             LanePart<4>* scratch) {
+  constexpr int kPiecesLog2 = 7;
+  static_assert(Pieces::kCount == 1 << kPiecesLog2);
   const int lane = threadIdx.x & 31;
-  int team = 1;
-  while (team < 8 && 2 * team * kItems <= task.count * 8) team *= 2;
-  const int teams = 8 / team, member = warp % team;
+  const int team_log2 = min(31 - __clz((task.count * 8 >> kPiecesLog2) | 1), 3);
+  const int teams_log2 = 3 - team_log2, team = 1 << team_log2;
+  const int member = warp & (team - 1);
+  const int parts = (task.count - member + team - 1) >> team_log2;
 #pragma unroll 1
-  for (int base = task.index * teams; base < kItems; base += task.count * teams) {
-    const int item = base + warp / team;
-    const int piece = item / kSplit, first_pair = item % kSplit * kPairs;
-    const int parts = (task.count - member + team - 1) / team;
-    LaneValues<kPairs> merged = merge_parts<kPairs, kAtOnce>(parts, [&](int j,
-                                                                        LanePart<kPairs>* loaded) {
-      const int other = member + j * team;
-      const int slot = other == 0 ? task.first_slot : 2 * (task.first_block + other);
-      Pieces::template load<kPairs>(set.template piece<Pieces>(slot, piece), first_pair, loaded);
+  for (int base = task.index << teams_log2; base < Pieces::kCount;
+       base += task.count << teams_log2) {
+    const int piece = base + (warp >> team_log2);
+    const PartialPiece* first = set.template piece<Pieces>(task.first_slot, piece);
+    const PartialPiece* others = set.template piece<Pieces>(2 * (task.first_block + member), piece);
+    LaneValues<4> merged = merge_parts<4, kAtOnce>(parts, [&](int j, LanePart<4>* loaded) {
+      const PartialPiece* from = others + (j << team_log2) * (2 * Pieces::kCount);
+      Pieces::template load<4>(j + member == 0 ? first : from, 0, loaded);
     });
     if (team > 1) {
-      LanePart<kPairs>* shared_parts = scratch + warp * 32 + lane;
+      LanePart<4>* shared_parts = scratch + warp * 32 + lane;
       *shared_parts = merged.packed();
       ptx::barrier_sync(kBarConsumers, kConsumerThreads);
       if (member == 0) {
-        merged = merge_parts<kPairs, 4>(
-            team, [&](int j, LanePart<kPairs>* loaded) { *loaded = shared_parts[j * 32]; });
+        merged = merge_parts<4, 4>(
+            team, [&](int j, LanePart<4>* loaded) { *loaded = shared_parts[j * 32]; });
       }
       ptx::barrier_sync(kBarConsumers, kConsumerThreads);
     }
-    if (member == 0) write_piece<Pieces, kPairs>(p, task.rows, piece, first_pair, merged);
+    if (member == 0) write_piece<Pieces, 4>(p, task.rows, piece, 0, merged);
   }
 }
 
@@ -204,34 +217,8 @@ __device__ __forceinline__ void merge_request(const KernelParams& p, const PartS
     passed = atomicAdd(counter, 1);
   }
   ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-  if constexpr (Pieces::kSplits) {
-    if (count <= 4) {
-      merge_items<Pieces, 4, 4>(p, set, task, warp, static_cast<LanePart<4>*>(scratch));
-    } else {
-      merge_items<Pieces, 1, kAtOnce>(p, set, task, warp, static_cast<LanePart<1>*>(scratch));
-    }
-  } else {
-    merge_items<Pieces, 4, kAtOnce>(p, set, task, warp, static_cast<LanePart<4>*>(scratch));
-  }
+  merge_pieces<Pieces, kAtOnce>(p, set, task, warp, static_cast<LanePart<4>*>(scratch));
   if (waiter && passed == 2 * count - 1) *counter = 0;  // the last one leaves zero behind
-}
-
-// The second launch of a fixed cut, a warp a piece: merges the parts of every request in their
-// order.
-template <typename Pieces>
-__global__ void __launch_bounds__(256)
-    mla_fixed_merge_kernel(const __grid_constant__ KernelParams p) {
-  const int item = blockIdx.x * 8 + threadIdx.x / 32;
-  const int request = item / Pieces::kCount, piece = item % Pieces::kCount;
-  if (request >= p.batch * p.row_blocks) return;
-  const int count = units_of(p, request);
-  if (count == 1) return;
-  const PartialPiece* first =
-      p.partials + (static_cast<int64_t>(request) << p.fixed_splits_log2) * Pieces::kCount + piece;
-  const LaneValues<4> merged = merge_parts<4, 8>(count, [&](int i, LanePart<4>* loaded) {
-    Pieces::template load<4>(first + i * Pieces::kCount, 0, loaded);
-  });
-  write_piece<Pieces, 4>(p, RowRange(p, request), piece, 0, merged);
 }
 
 }  // namespace foresail::cuda::mla

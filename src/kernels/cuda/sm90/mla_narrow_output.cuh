@@ -2,7 +2,7 @@
 // O^T as accumulators, 256 latent dims a warpgroup.
 #pragma once
 
-#include "kernels/cuda/sm90/mla_merge.cuh"
+#include "kernels/cuda/sm90/mla_tagged_parts.cuh"
 
 namespace foresail::cuda::mla {
 
@@ -22,13 +22,12 @@ __device__ __forceinline__ void combine_lanes(float (&values)[kCount], Combine c
 // Pieces of these kernels. Piece ((row block * 2 + half) * 8 + warp): a warp's fragments of blocks
 // 2 * half and 2 * half + 1 of the four of 64 latent dims. kInterleaved: rows r and r + 8 of a
 // product are neighbouring dims, not 8 apart.
-// kSplits: a merge of many parts can deal quarters of a piece out to different warps; pairs lie [4]
-// [32 lanes] for that, otherwise [32 lanes][4].
 template <int N, bool kInterleavedDims>
 struct NarrowPieces {
   static constexpr bool kInterleaved = kInterleavedDims;
-  static constexpr bool kSplits = N < 64;
-  static constexpr int kCount = N / 8 * 16;
+  static constexpr int kCountLog2 = N == 8 ? 4 : N == 16 ? 5 : N == 32 ? 6 : 7;
+  static constexpr int kCount = 1 << kCountLog2;
+  static_assert(kCount == N / 8 * 16);
   static constexpr int kLaneDims = kInterleaved ? 4 : 2;
   static __device__ __forceinline__ int first_row(int piece) { return piece / 16 * 8; }
   static __device__ __forceinline__ int first_dim(int piece) {
@@ -38,28 +37,10 @@ struct NarrowPieces {
     return i / 2 * 64 + i % 2 * (kInterleaved ? 2 : 8);
   }
   template <int kPairs>
-  static __device__ __forceinline__ void load(const PartialPiece* from, int first_pair,
+  static __device__ __forceinline__ void load(const PartialPiece* from, int,
                                               LanePart<kPairs>* part) {
-    const int lane = threadIdx.x & 31;
-    if constexpr (kSplits) {
-#pragma unroll
-      for (int i = 0; i < kPairs; ++i) {
-        part->pairs[i] = __ldcg(&from->pairs[(first_pair + i) * 32 + lane]);
-      }
-    } else {
-      load_pairs(from, part->pairs);
-    }
-    part->log_sum = __ldcg(&from->log_sum[lane / 4]);
-  }
-  static __device__ __forceinline__ void store(PartialPiece* to, const uint32_t (&pairs)[4]) {
-    const int lane = threadIdx.x & 31;
-    if constexpr (kSplits) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) __stcg(&to->pairs[i * 32 + lane], pairs[i]);
-    } else {
-      __stcg(reinterpret_cast<uint4*>(to->pairs) + lane,
-             uint4{pairs[0], pairs[1], pairs[2], pairs[3]});
-    }
+    load_pairs(from, part->pairs);
+    part->log_sum = __ldcg(&from->log_sum[(threadIdx.x & 31) / 4]);
   }
 };
 
@@ -73,16 +54,6 @@ __device__ __forceinline__ void load_maxima(const float* from, float (&maximum)[
   }
 }
 
-__device__ __forceinline__ void note_shared_request(const KernelParams& p, uint8_t* list,
-                                                    uint8_t* count, const Segment& segment) {
-  if (segment.whole || threadIdx.x != 0) return;
-  if (p.fixed_splits_log2 >= 0) return;  // another launch merges
-  int* noted = reinterpret_cast<int*>(count);
-  reinterpret_cast<SharedRequest*>(list)[*noted] = {segment.request, segment.first_unit,
-                                                    segment.units};
-  ++*noted;
-}
-
 // What a thread needs of the rows that its accumulators are of: of two neighbours each.
 struct RowTotals {
   float inverse[2];  // what an accumulator is to be multiplied by
@@ -91,12 +62,12 @@ struct RowTotals {
 
 // The output of a segment (kWhole), or this block's part of it. slot: where the part lies;
 // totals(b): of rows b * 8 + 2 * (lane % 4) and the next.
-template <typename Pieces, int N, bool kWhole, typename Totals>
-__device__ __forceinline__ void write_rows(const KernelParams& p, const PartSet& set, int slot,
+template <typename Pieces, int N, bool kWhole, typename Set, typename Totals>
+__device__ __forceinline__ void write_rows(const KernelParams& p, const Set& set, int slot,
                                            const RowRange& rows, int warp, const Totals& totals,
                                            float (&out)[4][N / 2]) {
   const int lane = threadIdx.x & 31;
-  PartialPiece* to = set.template piece<Pieces>(slot, warp);
+  auto* to = set.template piece<Pieces>(slot, warp);
 #pragma unroll
   for (int b = 0; b < N / 8; ++b) {
     const RowTotals total = totals(b);
@@ -123,12 +94,7 @@ __device__ __forceinline__ void write_rows(const KernelParams& p, const PartSet&
         }
       }
       if constexpr (!kWhole) {
-        PartialPiece* piece = &to[(b * 2 + half) * 8];
-        Pieces::store(piece, pairs[half]);
-        if (lane < 4) {  // lanes 0-3 know the sums of two rows each
-          __stcg(reinterpret_cast<float2*>(piece->log_sum) + lane,
-                 float2{total.log_sum[0], total.log_sum[1]});
-        }
+        set.store(&to[(b * 2 + half) * 8], pairs[half], total.log_sum);
       } else if (row < rows.count) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -143,8 +109,8 @@ __device__ __forceinline__ void write_rows(const KernelParams& p, const PartSet&
   }
 }
 
-template <typename Pieces, int N, typename Totals>
-__device__ __forceinline__ void write_segment(const KernelParams& p, const PartSet& set, int slot,
+template <typename Pieces, int N, typename Set, typename Totals>
+__device__ __forceinline__ void write_segment(const KernelParams& p, const Set& set, int slot,
                                               bool whole, const RowRange& rows, int warp,
                                               const Totals& totals, float (&out)[4][N / 2]) {
   if (__shfl_sync(~0u, whole, 0)) {  // the exchanges between lanes need whole warps
@@ -157,10 +123,10 @@ __device__ __forceinline__ void write_segment(const KernelParams& p, const PartS
 // Row sums over lanes and warps, then the output, or this block's part of it. sum: of this thread's
 // keys; maximum: base-2, of all; value_scale: value of an accumulator of 1. reduce: [8 warps][N] in
 // shared memory, free for all since the last barrier.
-template <typename Pieces, int N>
-__device__ __forceinline__ void finish_segment(const KernelParams& p, const PartSet& set,
-                                               const Walker& walker, const Segment& segment,
-                                               const RowRange& rows, int warp, float* reduce,
+template <typename Pieces, int N, typename Params>
+__device__ __forceinline__ void finish_segment(const Params& p, const TaggedSet& set,
+                                               const Segment& segment, const RowRange& rows,
+                                               int warp, float* reduce,
                                                const float (&sum)[N / 8][2],
                                                const float (&maximum)[N / 8][2], float value_scale,
                                                float (&out)[4][N / 2]) {
@@ -193,33 +159,14 @@ __device__ __forceinline__ void finish_segment(const KernelParams& p, const Part
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       const bool none = !(total[c] > 0.f);
-      totals_of[b].inverse[c] = none ? 0.f : __fdividef(value_scale, total[c]);
-      totals_of[b].log_sum[c] = none ? kNegativeInfinity : maximum[b][c] + __log2f(total[c]);
+      totals_of[b].inverse[c] = none ? 0.f : value_scale * ptx::reciprocal(total[c]);
+      totals_of[b].log_sum[c] =
+          none ? kNegativeInfinity : maximum[b][c] + ptx::log2_approx(total[c]);
     }
   }
   write_segment<Pieces, N>(
-      p, set, slot_of(p, walker, segment, set.block), segment.whole, rows, warp,
-      [&](int b) { return totals_of[b]; }, out);
-  if (segment.whole || p.fixed_splits_log2 >= 0) return;
-  ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-  // Releases the stores of all consumer threads: the barrier ordered them before this.
-  if (threadIdx.x == 0) {
-    ptx::add_release(set.counter(segment.first_unit, walker.total, walker.blocks), 1);
-  }
-}
-
-// Merges the shared requests that this block noted. All tiles are consumed: their memory is free.
-template <typename Pieces>
-__device__ __forceinline__ void merge_requests(const KernelParams& p, const PartSet& set,
-                                               const Walker& walker, int warp, uint8_t* scratch,
-                                               const uint8_t* list, const uint8_t* count) {
-  const SharedRequest* requests = reinterpret_cast<const SharedRequest*>(list);
-  const int merges = *reinterpret_cast<const int*>(count);
-#pragma unroll 1
-  for (int i = 0; i < merges; ++i) {
-    merge_request<Pieces, 17>(p, set, walker.total, walker.blocks, requests[i],
-                              RowRange(p, requests[i].request), warp, scratch);
-  }
+      p, set, set.slot(p, segment), segment.whole, rows, warp, [&](int b) { return totals_of[b]; },
+      out);
 }
 
 }  // namespace foresail::cuda::mla

@@ -24,7 +24,8 @@ __device__ __forceinline__ void prefetch_tables(const KernelParams& p) {
   }
 }
 
-__device__ __forceinline__ int table_slot(const KernelParams& p, int request) {
+template <typename Params>
+__device__ __forceinline__ int table_slot(const Params& p, int request) {
   const int real = p.row_blocks == 1 ? request : divide(request, p.by_row_blocks);
   return p.slots != nullptr ? __ldg(p.slots + real) : real;
 }
@@ -35,25 +36,32 @@ __device__ __forceinline__ const int32_t* table_row(const KernelParams& p, int s
   return p.block_table + static_cast<int64_t>(slot) * p.max_pages;
 }
 
-// The first pages of the table row of a request alone, read by the whole warp before anyone knows
-// its length: otherwise the first copy waits for two reads, one after the other. They may lie past
-// the length: then nobody asks for them.
+// The first pages of a table row, read by the whole warp before anyone knows the lengths: otherwise
+// the first copy waits for two reads, one after the other. Of the request that the block begins
+// with if all are of one length. Some may lie past its length: nobody asks for those.
 template <int kPerLane>
 struct EarlyPages {
+  // Else of a request alone: where registers are short, it must do without `row`.
+  static constexpr bool kAnyBatch = kPerLane > 1;
+
+  const int32_t* row;
   int entry[kPerLane];  // page i * 32 + lane
 
   EarlyPages() = default;
 
   static __device__ __forceinline__ int count(const KernelParams& p) {
-    return p.batch == 1 ? min(kPerLane * 32, p.max_pages) : 0;
+    return kAnyBatch || p.batch == 1 ? min(kPerLane * 32, p.max_pages) : 0;
   }
 
   __device__ __forceinline__ void ask(const KernelParams& p) {
-    const int32_t* table = p.batch == 1 ? table_row(p, table_slot(p, 0)) : nullptr;
+    int request = 0;
+    if (kAnyBatch && p.batch > 1) request = small_quotient(blockIdx.x * p.batch, gridDim.x);
+    const int slot = p.slots != nullptr ? __ldg(p.slots + request) : request;
+    row = p.block_table + static_cast<int64_t>(slot) * p.max_pages;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int at = i * 32 + static_cast<int>(threadIdx.x & 31);
-      entry[i] = at < count(p) ? ptx::load_ahead(table + at) : 0;
+      entry[i] = at < count(p) ? ptx::load_ahead(row + at) : 0;
     }
   }
 
@@ -63,7 +71,7 @@ struct EarlyPages {
                                           bool wanted) const {
     const int page = key >> p.page_log2;
     int found = 0;
-    if (__all_sync(~0u, !wanted || page < count(p))) {
+    if (__all_sync(~0u, !wanted || (page < count(p) && (!kAnyBatch || table == row)))) {
 #pragma unroll
       for (int i = 0; i < kPerLane; ++i) {
         const int other = __shfl_sync(~0u, entry[i], page & 31);
@@ -103,12 +111,11 @@ __device__ __forceinline__ const CUtensorMap* one_of_maps(const CUtensorMap* ful
 // One warp streams the key tiles of all segments. A full tile inside the pages moves as boxes of
 // min(page, 64) rows; a tail moves as boxes of min(page, 16) rows, of which those past the end are
 // aimed past the pool so that the copy engine fills zeros without reading memory.
-template <typename L>
-__device__ __forceinline__ void produce_keys(const KernelParams& p, const CUtensorMap* page_map,
+template <typename L, typename Params>
+__device__ __forceinline__ void produce_keys(const Params& p, const CUtensorMap* page_map,
                                              const CUtensorMap* small_map, uint32_t shared,
-                                             int first_kv_end,
+                                             Walker walker,
                                              const EarlyPages<L::kEarlyPages>& early) {
-  Walker walker(p, blockIdx.x, first_kv_end);
   Segment segment;
   const int big_box_log2 = min(p.page_log2, kTileLog2);
   int tile = 0;
@@ -156,8 +163,8 @@ __device__ __forceinline__ void produce_keys(const KernelParams& p, const CUtens
 // One warp brings the query rows of each segment, so that a wait for a free query buffer does not
 // hold up the keys. skip_rows: of each request piece, rows that another block sees to. Rows past
 // the request's own are other rows or zeros: their columns are unused.
-template <typename L, int N>
-__device__ __forceinline__ void produce_queries(const KernelParams& p, const CUtensorMap* map,
+template <typename L, int N, typename Params>
+__device__ __forceinline__ void produce_queries(const Params& p, const CUtensorMap* map,
                                                 uint32_t shared, Walker walker, int skip_rows) {
   Segment segment;
   for (int i = 0; walker.next(p, &segment); ++i) {

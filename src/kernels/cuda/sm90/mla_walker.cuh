@@ -26,7 +26,8 @@ struct alignas(16) SharedRequest {
 };
 
 // Keys that a (virtual) request's last row sees; kv_end: of the real one.
-__device__ __forceinline__ int key_len_of(const KernelParams& p, int request, int kv_end) {
+template <typename Params>
+__device__ __forceinline__ int key_len_of(const Params& p, int request, int kv_end) {
   if (p.row_blocks == 1) return visible_keys(kv_end, p.kv_end_add);
   const int real = divide(request, p.by_row_blocks);
   const int last_row = min(p.rows, (request - real * p.row_blocks + 1) * p.rows_per_block) - 1;
@@ -34,32 +35,38 @@ __device__ __forceinline__ int key_len_of(const KernelParams& p, int request, in
   return visible_keys(kv_end, p.kv_end_add - hidden);
 }
 
-__device__ __forceinline__ const int32_t* kv_end_of(const KernelParams& p, int request) {
+template <typename Params>
+__device__ __forceinline__ const int32_t* kv_end_of(const Params& p, int request) {
   return p.kv_end + (p.row_blocks == 1 ? request : divide(request, p.by_row_blocks));
 }
 
-__device__ __forceinline__ int key_len_of(const KernelParams& p, int request) {
+template <typename Params>
+__device__ __forceinline__ int key_len_of(const Params& p, int request) {
   return key_len_of(p, request, __ldg(kv_end_of(p, request)));
 }
 
 // kv_end of (virtual) request `lane` of a walk: every walk begins with it, so that it is asked for
 // before all else, and looked at later.
-__device__ __forceinline__ int first_kv_end(const KernelParams& p, int stride = 1) {
+template <typename Params>
+__device__ __forceinline__ int first_kv_end(const Params& p, int stride = 1) {
   const int lane = threadIdx.x & 31;
   if (stride != 1) return lane < p.batch ? ptx::load_ahead(p.kv_end + lane) : 0;
   return lane < p.batch * p.row_blocks ? ptx::load_ahead(kv_end_of(p, lane)) : 0;
 }
 
-__device__ __forceinline__ int unit_log2_of(const KernelParams& p, int key_len) {
+template <typename Params>
+__device__ __forceinline__ int unit_log2_of(const Params& p, int key_len) {
   if (p.fixed_splits_log2 < 0) return p.unit_log2;
   return fixed_unit_log2(key_len, p.unit_log2, p.fixed_splits_log2);
 }
 
-__device__ __forceinline__ int units_of_length(const KernelParams& p, int key_len) {
+template <typename Params>
+__device__ __forceinline__ int units_of_length(const Params& p, int key_len) {
   return unit_count(key_len, unit_log2_of(p, key_len));
 }
 
-__device__ __forceinline__ int units_of(const KernelParams& p, int request) {
+template <typename Params>
+__device__ __forceinline__ int units_of(const Params& p, int request) {
   return units_of_length(p, key_len_of(p, request));
 }
 
@@ -70,7 +77,8 @@ struct RowRange {
   int in_request;  // first row within the request
   int last_query;  // query token of the piece's last row
 
-  __device__ __forceinline__ RowRange(const KernelParams& p, int request) {
+  template <typename Params>
+  __device__ __forceinline__ RowRange(const Params& p, int request) {
     if (p.row_blocks == 1) {
       first = request * p.rows;
       count = p.rows;
@@ -104,8 +112,9 @@ struct Walker {
 
   // Share `block` of the requests first_request, first_request + stride, ...; stride: 1, or the
   // row blocks. first: first_kv_end with that stride.
-  __device__ __forceinline__ Walker(const KernelParams& p, int block, int first,
-                                    int first_request = 0, int stride = 1)
+  template <typename Params>
+  __device__ __forceinline__ Walker(const Params& p, int block, int first, int first_request = 0,
+                                    int stride = 1)
       : request(first_request), first_unit(0), stride(stride) {
     const int lane = threadIdx.x & 31;
     const int requests = stride == 1 ? p.batch * p.row_blocks : p.batch;
@@ -169,7 +178,8 @@ struct Walker {
     return true;
   }
 
-  __device__ __forceinline__ bool next(const KernelParams& p, Segment* segment) {
+  template <typename Params>
+  __device__ __forceinline__ bool next(const Params& p, Segment* segment) {
     if (unit >= unit_end) return false;
     segment->request = request;
     segment->first_unit = first_unit;
@@ -189,15 +199,5 @@ struct Walker {
     return true;
   }
 };
-
-// Where the partial result of a segment of share `block` lies.
-__device__ __forceinline__ int slot_of(const KernelParams& p, const Walker& walker,
-                                       const Segment& segment, int block) {
-  if (p.fixed_splits_log2 < 0) {
-    return partial_slot(block, segment.first_unit, walker.total, walker.blocks);
-  }
-  return (segment.request << p.fixed_splits_log2) +
-         (segment.key_begin >> unit_log2_of(p, segment.key_len));
-}
 
 }  // namespace foresail::cuda::mla

@@ -262,6 +262,52 @@ __device__ __forceinline__ int load_acquire(const int* pointer) {
   return value;
 }
 
+// As it is now in L2, past all other caches. 16 bytes move as a whole.
+__device__ __forceinline__ uint32_t load_relaxed(const uint32_t* pointer) {
+  uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(pointer));
+  return value;
+}
+
+__device__ __forceinline__ uint4 load_relaxed(const uint4* pointer) {
+  uint64_t low, high;
+  asm volatile(
+      "{\n"
+      ".reg .b128 whole;\n"
+      "ld.relaxed.gpu.global.b128 whole, [%2];\n"
+      "mov.b128 {%0, %1}, whole;\n"
+      "}\n"
+      : "=l"(low), "=l"(high)
+      : "l"(pointer));
+  return {static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
+          static_cast<uint32_t>(high >> 32)};
+}
+
+__device__ __forceinline__ void store_relaxed(uint4* pointer, uint4 value) {
+  asm volatile(
+      "{\n"
+      ".reg .b128 whole;\n"
+      "mov.b128 whole, {%1, %2};\n"
+      "st.relaxed.gpu.global.b128 [%0], whole;\n"
+      "}\n" ::"l"(pointer),
+      "l"(value.x | static_cast<uint64_t>(value.y) << 32),
+      "l"(value.z | static_cast<uint64_t>(value.w) << 32)
+      : "memory");
+}
+
+__device__ __forceinline__ void store_relaxed(uint32_t* pointer, uint32_t value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ uint32_t add_acquire_release(uint32_t* pointer, uint32_t value) {
+  uint32_t old;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(old)
+               : "l"(pointer), "r"(value)
+               : "memory");
+  return old;
+}
+
 __device__ __forceinline__ void add_release(int* pointer, int value) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
 }
