@@ -17,7 +17,6 @@ constexpr int32_t kPieceMask = (1 << kPieceBits) - 1;
 constexpr int kToken = 0;
 constexpr int kDigest = 1;
 constexpr int kPosition = kDigest + PrefixDigest::kPieces;
-constexpr int kCachedColumns = kPosition + 1;
 
 class Shape : public Matrix {
  public:

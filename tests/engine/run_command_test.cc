@@ -42,7 +42,7 @@ TEST(RunCommand, AnEmptyPromptStartsFromTheBeginToken) {
   const std::string command = std::string(FORESAIL_BIN_DIR) + "/foresail run " +
                               model_path("tales") + " -p '' -n 5 --quiet --json";
   const Json empty = Json::parse(printed(command));
-  EXPECT_EQ(empty["prompt_ids"], Json({0}));
+  EXPECT_EQ(empty["prompt_ids"], Json::array({0}));
   EXPECT_EQ(empty["output_tokens"], 5);
 }
 

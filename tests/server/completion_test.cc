@@ -50,8 +50,8 @@ TEST_F(Completions, Row15AnEmptyPromptStartsFromTheBeginToken) {
   expect_refused(complete({{"prompt", OrderedJson::array()}}), "prompt", "empty");
   expect_refused(complete({{"prompt", {OrderedJson::array()}}}), "prompt", "is an empty list");
   // No text is a text, and begins as every text does.
-  EXPECT_EQ(text({{"prompt", ""}}), text({{"prompt", {0}}}));
-  EXPECT_EQ(post("/tokenize", {{"prompt", ""}}).json()["tokens"], OrderedJson({0}));
+  EXPECT_EQ(text({{"prompt", ""}}), text({{"prompt", OrderedJson::array({0})}}));
+  EXPECT_EQ(post("/tokenize", {{"prompt", ""}}).json()["tokens"], OrderedJson::array({0}));
 }
 
 TEST_F(Completions, Row16NDistinctChoices) {
@@ -163,7 +163,7 @@ TEST_F(Completions, Row26Logprobs) {
       EXPECT_EQ(logprobs["top_logprobs"][i].size(), static_cast<size_t>(std::max(count, 1)));
       EXPECT_EQ(logprobs["top_logprobs"][i][token], chosen);
     }
-    EXPECT_EQ(joined, plain["text"]);
+    EXPECT_EQ(joined, plain["text"].get<std::string>());
     EXPECT_EQ(logprobs["tokens"].size(), 12u);
   }
   expect_refused(complete({{"logprobs", 21}}), "logprobs", "0 to 20");

@@ -32,7 +32,7 @@ TEST_F(EventStream, Row51To57ChatStream) {
     EXPECT_TRUE(choice["delta"].empty());
   }
   EXPECT_EQ(finishes, 1);
-  EXPECT_EQ(text, whole["choices"][0]["message"]["content"]);
+  EXPECT_EQ(text, whole["choices"][0]["message"]["content"].get<std::string>());
   EXPECT_EQ(chunks.back()["choices"], OrderedJson::array());
   OrderedJson usage = chunks.back()["usage"];
   EXPECT_EQ(usage["completion_tokens"], whole["usage"]["completion_tokens"]);
