@@ -7,13 +7,6 @@ namespace {
 
 constexpr size_t kMaxShownBytes = 200;
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return out;
-}
-
 // "https://Name:8000" -> "name:8000"; "null", which nameless pages send, stays.
 std::string authority_of(std::string_view origin) {
   const size_t scheme = origin.find("://");
@@ -42,7 +35,7 @@ bool is_of_this_machine(const std::string& host) {
 
 bool ForeignPages::allows(const std::string& host) const {
   for (const std::string& allowed : allowed_hosts)
-    if (lower(allowed) == host) return true;
+    if (host_of(lower(allowed)) == host) return true;
   return false;
 }
 

@@ -39,9 +39,10 @@ AddedTokenMatcher matcher_of(const TokenizerParts& parts, bool normalized) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& model_dir) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(model_dir, ignored))
-    throw_model_error("{}: no such folder", model_dir.string());
+  std::error_code error;
+  if (!is_present(model_dir)) throw_model_error("{}: no such folder", model_dir.string());
+  if (!std::filesystem::is_directory(model_dir, error))
+    throw_model_error("{}: {}", model_dir.string(), error ? error.message() : "is not a folder");
   const auto read = [&](const char* name) {
     return read_text_file(model_dir / name, kMaxFileBytes);
   };

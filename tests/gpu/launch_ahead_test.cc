@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 
 #include "base/json.h"
@@ -205,10 +204,6 @@ TEST(GpuLaunchAhead, LaunchesOfALayer) {
       const int64_t most =
           batch <= 32 ? kMostLaunchesPerLayer : kMostLaunchesOfManyRows + (low_rank ? 2 : 0);
       EXPECT_LE(run.device.layer_launches, most * run.device.layers);
-      std::printf("%.2f launches a layer, low rank %d, %d rows\n",
-                  static_cast<double>(run.device.layer_launches) /
-                      static_cast<double>(std::max<int64_t>(run.device.layers, 1)),
-                  low_rank, batch);
     }
   }
 }

@@ -9,6 +9,7 @@ import random
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,12 +21,16 @@ GREEDY = {"prompt": "The old captain", "max_tokens": 24, "temperature": 0}
 
 
 class Server:
-    def __init__(self):
+    def __init__(self, *flags):
         self.process = subprocess.Popen(
             [FORESAIL, "serve", MODEL, "--port", "0", "--quiet", "--log-format", "off",
-             "--threads", "1", "--speculative-algorithm", "MTP", "--speculative-fixed"],
+             "--threads", "1", "--speculative-algorithm", "MTP", "--speculative-fixed", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.address = self.process.stdout.readline().split()[1].removeprefix("http://")
+
+    def end(self):
+        self.process.kill()
+        self.process.communicate()
 
     def ask(self, body, method="POST", path="/v1/completions"):
         """Status and text, or 0 where the connection ended without an answer."""
@@ -48,19 +53,20 @@ class Server:
         return float(re.search(rf"^{name}\{{.*\}} (\S+)$", self.ask(None, "GET", "/metrics")[1],
                                re.M)[1])
 
+    def data_bytes(self):
+        with open(f"/proc/{self.process.pid}/status") as status:
+            return int(re.search(r"VmData:\s+(\d+) kB", status.read())[1]) * 1024
+
     def may_take(self, more_bytes):
         """So much more than now; None: what it wants."""
-        limit = resource.RLIM_INFINITY
-        if more_bytes is not None:
-            with open(f"/proc/{self.process.pid}/status") as status:
-                limit = int(re.search(r"VmData:\s+(\d+) kB", status.read())[1]) * 1024 + more_bytes
+        limit = resource.RLIM_INFINITY if more_bytes is None else self.data_bytes() + more_bytes
         resource.prlimit(self.process.pid, resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
 
 
 class MemoryShortage(unittest.TestCase):
     def test_requests_end_and_the_server_does_not(self):
         server = Server()
-        self.addCleanup(server.process.kill)
+        self.addCleanup(server.end)
         text = server.text()
         small = json.dumps(GREEDY)
         bodies = [small, json.dumps(GREEDY | {"stream": True, "n": 4}),
@@ -103,6 +109,39 @@ class MemoryShortage(unittest.TestCase):
         server.process.send_signal(signal.SIGTERM)
         self.assertEqual(server.process.communicate(timeout=60)[0], "")
         self.assertEqual(server.process.returncode, 0)
+
+    def test_what_is_announced_takes_no_memory(self):
+        server = Server()
+        self.addCleanup(server.end)
+        text = server.text()
+        before = server.data_bytes()
+        host, port = server.address.split(":")
+        sockets = [socket.create_connection((host, int(port))) for _ in range(60)]
+        for sender in sockets:
+            self.addCleanup(sender.close)
+            sender.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                           b"Content-Length: 33000000\r\n\r\n{")
+        until = time.monotonic() + 30
+        while server.metric("foresail:http_incoming_bytes") < 60 and time.monotonic() < until:
+            time.sleep(0.05)
+        self.assertEqual(server.metric("foresail:http_incoming_bytes"), 60)
+        self.assertLess(server.data_bytes() - before, 200_000_000)
+        self.assertEqual(server.text(), text)
+
+    def test_a_body_that_was_read_is_gone_while_its_request_waits(self):
+        server = Server("--max-running-requests", "1")
+        self.addCleanup(server.end)
+        server.text()
+        body = json.dumps({"prompt": "the", "max_tokens": 900, "ignore_eos": True, "n": 8,
+                           "x": "x" * 16_000_000})
+        before = server.data_bytes()
+        for _ in range(24):
+            threading.Thread(target=server.ask, args=[body], daemon=True).start()
+            time.sleep(0.2)
+            while server.metric("foresail:http_incoming_bytes"):
+                time.sleep(0.02)
+        self.assertGreater(server.metric("foresail:num_requests_waiting"), 10)
+        self.assertLess(server.data_bytes() - before, 250_000_000)
 
 
 if __name__ == "__main__":

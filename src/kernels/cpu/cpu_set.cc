@@ -15,10 +15,6 @@ namespace {
 // while a panel group stays in L2.
 constexpr int64_t kRowBlock = 256;
 
-// Panels of one task with many rows: a task is some hundred microseconds and the threads finish
-// together.
-constexpr int64_t kTaskPanels = 4;
-
 int64_t block_count(int64_t row_count) {
   return (row_count + kRowBlock - 1) / kRowBlock;
 }

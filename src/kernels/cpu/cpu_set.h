@@ -81,7 +81,7 @@ class CpuKernels : public KernelSet {
   const IsaOps::Attention& attention_ops() const {
     return dtype_ == DType::kF32 ? isa_.attention_f32 : isa_.attention_bf16;
   }
-  float* gemm_scratch(int64_t row_count);  // [threads][row_count][kPanelLanes]
+  float* gemm_scratch(int64_t row_count);  // [threads][row_count][kMaxPanelLanes]
   // body(begin, end, thread) over panels that lie one behind the other: every thread takes a run of
   // neighbours, so that what it reads is one long stream, and helps with the others' when its own
   // is done.
@@ -113,6 +113,10 @@ inline const CpuMatrix& cpu_matrix(const Matrix& m) {
 // Elements of work below which a loop stays on the calling thread: about 10 us of arithmetic, a few
 // times the cost of waking a thread.
 constexpr int64_t kMinTaskWork = 1 << 15;
+
+// Panels of one task with many rows: a task is some hundred microseconds and the threads finish
+// together.
+constexpr int64_t kTaskPanels = 4;
 
 // Weight bytes taken at a time, at most: 30 us of reading. Taking is a locked instruction, which
 // waits for every load on its way: 1 MiB is 2 to 4 % faster than 256 KiB, 4 MiB no faster.

@@ -15,9 +15,6 @@ constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 // 2 x 1408 floats = 46 MB) while each expert's weights are still read once per call.
 constexpr int64_t kBatchPairs = 4096;
 
-// Panels of one task with many rows.
-constexpr int64_t kGroup = 4;
-
 // Writes the indices of the `count` largest values, best first, ties to the lowest index. Each one
 // taken is marked in `taken`. -inf may be chosen, once everything else is gone.
 void choose_top(const float* values, int n, int count, bool* taken, int32_t* out) {
@@ -193,10 +190,10 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
                     });
                   });
     } else {
-      const int64_t groups = (panels + kGroup - 1) / kGroup;
+      const int64_t groups = (panels + kTaskPanels - 1) / kTaskPanels;
       pool_.parallel_for(count * groups, [&](int64_t task, int thread) {
-        const int64_t p = task % groups * kGroup;
-        gate_up_product(task / groups, p, std::min(p + kGroup, panels), thread);
+        const int64_t p = task % groups * kTaskPanels;
+        gate_up_product(task / groups, p, std::min(p + kTaskPanels, panels), thread);
       });
     }
     for_rows(batch_pairs, inner * 8, [&](int64_t i, int) {
@@ -237,15 +234,15 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
       continue;
     }
     // Down: a task owns some output columns and adds the experts to them in ascending order.
-    const int64_t down_groups = (any_down.panel_count() + kGroup - 1) / kGroup;
+    const int64_t down_groups = (any_down.panel_count() + kTaskPanels - 1) / kTaskPanels;
     pool_.parallel_for(down_groups, [&](int64_t group, int thread) {
       for (int64_t a = first; a < last; ++a) {
         const int64_t expert = active[a];
         const CpuMatrix& weight = cpu_matrix(*experts[static_cast<size_t>(expert)].down);
         GemmArgs args = gemm_args(expert, weight, thread);
         args.packed_rows = packed_hidden + (begin[expert] - base) * hidden_bytes;
-        args.panel_begin = group * kGroup;
-        args.panel_end = std::min(args.panel_begin + kGroup, weight.panel_count());
+        args.panel_begin = group * kTaskPanels;
+        args.panel_end = std::min(args.panel_begin + kTaskPanels, weight.panel_count());
         args.out = out.data;
         args.out_stride = out.stride;
         args.accumulate = true;

@@ -126,7 +126,7 @@ void CudaKernels::multiply(const cuda::GemmArgs& args, const cuda::GemmArgs* bef
   const cuda::GemmArgs second = cuda::beside_product(args);
   if (cuda::takes_beside(first, second)) return cuda::wide_product(stream(), args, rows, is_split);
   cuda::wide_product(stream(), first, rows, is_split);
-  multiply(second, second.rows == first.rows ? &first : nullptr);
+  multiply(second, second.rows == first.rows && second.x == first.x ? &first : nullptr);
 }
 
 int CudaKernels::wide_tile_rows(const cuda::GemmArgs& rows, int64_t pairs, int64_t experts,

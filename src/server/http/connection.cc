@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/memory_reserve.h"
+#include "server/http/loopback.h"
 
 namespace foresail {
 namespace {
@@ -24,13 +25,6 @@ constexpr int kSendBufferBytes = 128 << 10;
 constexpr size_t kKeptBufferBytes = 64 << 10;
 constexpr std::chrono::milliseconds kLinger{2000};
 constexpr size_t kSmallBodyBytes = 64 << 10;  // comes in however much others send
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return out;
-}
 
 // The path of a request's target; proxies may send a whole URL.
 std::string path_of(std::string_view target) {
@@ -57,11 +51,7 @@ bool is_loopback(const asio::generic::stream_protocol::endpoint& peer) {
   if (peer.protocol().family() == AF_UNIX) return true;
   if (peer.size() == 0 || peer.size() > address.capacity()) return false;
   std::memcpy(address.data(), peer.data(), peer.size());
-  const asio::ip::address ip = address.address();
-  // Who listens on :: sees 127.0.0.1 as ::ffff:127.0.0.1.
-  if (ip.is_v6() && ip.to_v6().is_v4_mapped())
-    return asio::ip::make_address_v4(asio::ip::v4_mapped, ip.to_v6()).is_loopback();
-  return ip.is_loopback();
+  return is_loopback_address(address.address());
 }
 
 std::string_view view(boost::beast::string_view text) {
@@ -77,7 +67,7 @@ class ConnectionExchange final : public Exchange {
       : connection_(std::move(connection)), request_(std::move(request)) {}
 
   const HttpRequest& request() const override { return request_; }
-  void forget_body() { request_.body = {}; }
+  void forget_body() { std::string().swap(request_.body); }  // with its memory
   void send(HttpResponse response) override {
     if (over_) return;
     // Inside a stream there is no place for an answer.
@@ -259,7 +249,7 @@ void Connection::parse() {
       parser_.emplace();
       head_bytes_ = 0;
       parser_->header_limit(limits_.max_header_bytes);
-      parser_->body_limit(limits_.max_body_bytes);
+      parser_->body_limit(limits_.longest_body_bytes());
       set_read_deadline(limits_.header_timeout);
     }
     error_code error;
@@ -398,7 +388,7 @@ void Connection::refuse_parse(error_code error) {
   if (error == http::error::body_limit) {
     ++counters_.body_too_large_total;
     return refuse(413, "request_too_large",
-                  fmt::format("the request's body exceeds {} bytes", limits_.max_body_bytes));
+                  fmt::format("the request's body exceeds {} bytes", limits_.longest_body_bytes()));
   }
   ++counters_.malformed_total;
   refuse(400, "bad_http", fmt::format("not an HTTP/1.1 request: {}", error.message()));

@@ -8,12 +8,12 @@
 #include <boost/asio/strand.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "server/http/exchange.h"
+#include "server/http/grown_body.h"
 #include "server/http/http_limits.h"
 #include "server/http/message.h"
 
@@ -37,7 +37,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   friend class ConnectionExchange;
-  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+  using Parser = boost::beast::http::request_parser<GrownBody>;
   // What the bytes that come in belong to.
   enum class State { kIdle, kHeader, kBody, kBusy, kLingering, kClosed };
 

@@ -2,6 +2,7 @@
 // time.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -12,6 +13,8 @@ struct HttpLimits {
   uint64_t max_body_bytes = 32ull << 20;
   // Of all bodies that are coming in, where one of more than 64 KiB is to take more.
   uint64_t max_incoming_bytes = 512ull << 20;
+  // More would never find room.
+  uint64_t longest_body_bytes() const { return std::min(max_body_bytes, max_incoming_bytes); }
   uint32_t max_header_bytes = 64 << 10;  // request line and fields together
   int max_header_fields = 100;
   uint32_t max_header_line_bytes = 8 << 10;

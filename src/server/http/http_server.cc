@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/memory_reserve.h"
 #include "server/http/connection.h"
+#include "server/http/loopback.h"
 
 namespace foresail {
 namespace {
@@ -68,7 +69,7 @@ bool is_loopback(const ListenAddress& address) {
   if (!address.unix_path.empty()) return false;
   error_code error;
   const auto ip = asio::ip::make_address(address.host, error);
-  return error ? address.host == "localhost" : ip.is_loopback();
+  return error ? address.host == "localhost" : is_loopback_address(ip);
 }
 
 struct HttpServer::Parts {

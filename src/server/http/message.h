@@ -30,6 +30,8 @@ struct HttpResponse {
 };
 
 std::string_view http_reason(int status);
+// A to Z as a to z.
+std::string lower(std::string_view text);
 // Each %XX as its byte; what is no escape stays.
 std::string decode_percent(std::string_view text);
 // The lower-case letters and digits of 128 random bits.

@@ -9,7 +9,8 @@
 namespace foresail {
 namespace {
 
-// 1024 steps x 128 B = 128 KiB: an eighth of a 1 MiB L2, leaving room for rows streaming by.
+// 1024 steps x 128 B (64 with one half) = 128 KiB: an eighth of a 1 MiB L2, leaving room for rows
+// streaming by.
 constexpr int64_t kBlockSteps = 1024;
 
 constexpr int kHalves = kPanelLanes / kLanes;

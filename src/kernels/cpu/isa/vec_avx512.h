@@ -9,7 +9,8 @@ namespace {
 
 using V = __m512;
 
-// Register tile of the micro-kernel: 8 rows x 3 panels = 24 accumulators, 3 weights, 1 broadcast.
+// Register tile of the micro-kernel: 8 rows x 3 panels of attention values = 24 accumulators, 3
+// weights, 1 broadcast; in products 8 rows x both halves of a panel.
 constexpr int kTileRows = 8;
 constexpr int kTilePanels = 3;
 constexpr int kPanelLanes = 32;  // outputs per weight panel

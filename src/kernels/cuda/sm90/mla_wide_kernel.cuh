@@ -54,8 +54,6 @@ struct WidePieces {
   }
   static __device__ __forceinline__ int first_dim(int piece) { return piece / 8 * 32; }
   static __device__ __forceinline__ int pair_dim(int i) { return i * 8; }
-  // Pairs lie [32 lanes][4].
-  static constexpr bool kSplits = false;
   template <int kPairs>
   static __device__ __forceinline__ void load(const PartialPiece* from, int,
                                               LanePart<kPairs>* part) {

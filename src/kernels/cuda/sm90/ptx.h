@@ -295,10 +295,6 @@ __device__ __forceinline__ void store_relaxed(uint4* pointer, uint4 value) {
       : "memory");
 }
 
-__device__ __forceinline__ void store_relaxed(uint32_t* pointer, uint32_t value) {
-  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
-}
-
 __device__ __forceinline__ uint32_t add_acquire_release(uint32_t* pointer, uint32_t value) {
   uint32_t old;
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
