@@ -137,6 +137,12 @@ Result<OrderedJson> parse_ordered_json(std::string_view text, const JsonLimits& 
   return parse<OrderedJson>(text, limits);
 }
 
+OrderedJson object_of(std::initializer_list<std::pair<std::string_view, OrderedJson>> members) {
+  OrderedJson object = OrderedJson::object();
+  for (const auto& [name, value] : members) object[std::string(name)] = value;
+  return object;
+}
+
 std::string json_text(const Json& value, int indent) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace);
 }

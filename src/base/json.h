@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/json_types.h"
 #include "base/result.h"
@@ -20,6 +22,10 @@ struct JsonLimits {
 // text.
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
 Result<OrderedJson> parse_ordered_json(std::string_view text, const JsonLimits& limits = {});
+
+// An object of these members, in their order. An object that the library makes of a list in braces
+// leaks where memory runs out.
+OrderedJson object_of(std::initializer_list<std::pair<std::string_view, OrderedJson>> members);
 
 // As JSON text, on one line unless there is an indent. Invalid UTF-8 becomes U+FFFD. The library's
 // own dump() and parse() cost every file that calls them another second of compiling.

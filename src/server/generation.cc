@@ -375,19 +375,17 @@ void Generation::close(const char* outcome) noexcept {
 void Generation::log_end(const char* outcome) const {
   const Usage usage = record_.usage();
   const GenerationStats& stats = record_.choices[0].stats;
-  OrderedJson fields;  // field by field: a list in braces leaks what it holds if memory runs out
-  fields["id"] = record_.id;
-  fields["path"] = exchange_->request().path;
-  fields["outcome"] = outcome;
-  fields["choices"] = record_.choices.size();
-  fields["finish"] = finish_reason_name(stats.finish);
-  fields["prompt_tokens"] = usage.prompt_tokens;
-  fields["cached_tokens"] = usage.cached_tokens;
-  fields["output_tokens"] = usage.completion_tokens;
-  fields["ttft_ms"] = static_cast<int64_t>(stats.ttft_s * 1e3);
-  fields["total_ms"] = static_cast<int64_t>(elapsed_s() * 1e3);
-  fields["accept_length"] = stats.accept_length();
-  serving_.log.write("request", fields);
+  serving_.log.write("request", object_of({{"id", record_.id},
+                                           {"path", exchange_->request().path},
+                                           {"outcome", outcome},
+                                           {"choices", record_.choices.size()},
+                                           {"finish", finish_reason_name(stats.finish)},
+                                           {"prompt_tokens", usage.prompt_tokens},
+                                           {"cached_tokens", usage.cached_tokens},
+                                           {"output_tokens", usage.completion_tokens},
+                                           {"ttft_ms", static_cast<int64_t>(stats.ttft_s * 1e3)},
+                                           {"total_ms", static_cast<int64_t>(elapsed_s() * 1e3)},
+                                           {"accept_length", stats.accept_length()}}));
 }
 
 void Generation::abort() {

@@ -19,20 +19,21 @@ HttpResponse not_ready(const ServerState& state) {
 }
 
 OrderedJson model_entry(const ServedModel& model, const std::string& name) {
-  return {{"id", name},
-          {"object", "model"},
-          {"created", model.created},
-          {"owned_by", "foresail"},
-          {"root", name},
-          {"max_model_len", model.max_total_len}};
+  return object_of({{"id", name},
+                    {"object", "model"},
+                    {"created", model.created},
+                    {"owned_by", "foresail"},
+                    {"root", name},
+                    {"max_model_len", model.max_total_len}});
 }
 
 OrderedJson speculation(const Metrics& metrics) {
   const int64_t passes = metrics.draft_passes, drafted = metrics.drafted;
   const int64_t accepted = metrics.accepted;
   if (drafted == 0) return nullptr;
-  return {{"accept_length", 1.0 + static_cast<double>(accepted) / static_cast<double>(passes)},
-          {"accept_rate", static_cast<double>(accepted) / static_cast<double>(drafted)}};
+  return object_of(
+      {{"accept_length", 1.0 + static_cast<double>(accepted) / static_cast<double>(passes)},
+       {"accept_rate", static_cast<double>(accepted) / static_cast<double>(drafted)}});
 }
 
 int64_t used_tokens(const EngineStats& stats, int page_size) {
@@ -66,18 +67,19 @@ OrderedJson server_info(const RouteContext& context, bool admin) {
   if (!spec.is_null()) state["avg_spec_accept_length"] = spec["accept_length"];
   state["num_running_reqs"] = stats.running;
   state["num_queue_reqs"] = stats.waiting;
-  OrderedJson info = {{"version", kVersion},
-                      {"served_model_name", serving.model.names.front()},
-                      {"max_model_len", serving.model.max_total_len},
-                      {"max_total_num_tokens", stats.pages_total * engine.page_size},
-                      {"max_running_requests", engine.max_running_requests},
-                      {"max_queued_requests", context.options.max_queued_requests},
-                      {"page_size", engine.page_size},
-                      {"device", engine.device},
-                      {"dtype", engine.dtype},
-                      {"speculative_algorithm", algorithm_name(engine.speculative.algorithm)},
-                      {"speculative_num_steps", engine.speculative.steps},
-                      {"internal_states", OrderedJson::array({state})}};
+  OrderedJson info =
+      object_of({{"version", kVersion},
+                 {"served_model_name", serving.model.names.front()},
+                 {"max_model_len", serving.model.max_total_len},
+                 {"max_total_num_tokens", stats.pages_total * engine.page_size},
+                 {"max_running_requests", engine.max_running_requests},
+                 {"max_queued_requests", context.options.max_queued_requests},
+                 {"page_size", engine.page_size},
+                 {"device", engine.device},
+                 {"dtype", engine.dtype},
+                 {"speculative_algorithm", algorithm_name(engine.speculative.algorithm)},
+                 {"speculative_num_steps", engine.speculative.steps},
+                 {"internal_states", OrderedJson::array({state})}});
   if (admin) info["model_path"] = engine.model_path;
   return info;
 }
@@ -88,17 +90,17 @@ OrderedJson loads(const RouteContext& context) {
   const int page_size = context.options.engine.page_size;
   const int64_t total = stats.pages_total * page_size;
   const int64_t used = used_tokens(stats, page_size);
-  return {
-      {"timestamp", std::time(nullptr)},
-      {"dp_rank_count", 1},
-      {"loads",
-       {{{"dp_rank", 0},
-         {"num_running_reqs", stats.running},
-         {"num_waiting_reqs", stats.waiting},
-         {"num_used_tokens", used},
-         {"max_total_num_tokens", total},
-         {"token_usage", total == 0 ? 0.0 : static_cast<double>(used) / static_cast<double>(total)},
-         {"spec", speculation(serving.metrics)}}}}};
+  const OrderedJson load = object_of(
+      {{"dp_rank", 0},
+       {"num_running_reqs", stats.running},
+       {"num_waiting_reqs", stats.waiting},
+       {"num_used_tokens", used},
+       {"max_total_num_tokens", total},
+       {"token_usage", total == 0 ? 0.0 : static_cast<double>(used) / static_cast<double>(total)},
+       {"spec", speculation(serving.metrics)}});
+  return object_of({{"timestamp", std::time(nullptr)},
+                    {"dp_rank_count", 1},
+                    {"loads", OrderedJson::array({load})}});
 }
 
 const char* holder_name(int16_t holder) {
@@ -122,12 +124,12 @@ OrderedJson kv_pages(const RouteContext& context) {
   OrderedJson runs = OrderedJson::array();
   for (size_t begin = 0, end = 0; begin < holders.size(); begin = end) {
     while (end < holders.size() && holders[end] == holders[begin]) ++end;
-    runs.push_back({{"state", holder_name(holders[begin])}, {"pages", end - begin}});
+    runs.push_back(object_of({{"state", holder_name(holders[begin])}, {"pages", end - begin}}));
     if (holders[begin] >= 0) runs.back()["slot"] = holders[begin];
   }
-  return {{"page_size", context.options.engine.page_size},
-          {"total", holders.size()},
-          {"runs", std::move(runs)}};
+  return object_of({{"page_size", context.options.engine.page_size},
+                    {"total", holders.size()},
+                    {"runs", std::move(runs)}});
 }
 
 void send_model(const RouteContext& context, Exchange& exchange) {
@@ -169,13 +171,13 @@ void add_health_routes(Router& router, RouteContext context) {
 
 void add_info_routes(Router& router, RouteContext context) {
   router.add({"GET", "/version", Access::kUser, When::kAlways, [](const auto& exchange) {
-                send_json(*exchange, {{"version", kVersion}});
+                send_json(*exchange, object_of({{"version", kVersion}}));
               }});
   router.add({"GET", "/v1/models", Access::kUser, When::kLoaded, [context](const auto& exchange) {
                 OrderedJson list = OrderedJson::array();
                 for (const std::string& name : context.serving->model.names)
                   list.push_back(model_entry(context.serving->model, name));
-                send_json(*exchange, {{"object", "list"}, {"data", list}});
+                send_json(*exchange, object_of({{"object", "list"}, {"data", list}}));
               }});
   router.add({"GET", "/v1/models/*", Access::kUser, When::kLoaded,
               [context](const auto& exchange) { send_model(context, *exchange); }});
@@ -187,10 +189,10 @@ void add_info_routes(Router& router, RouteContext context) {
   for (const char* path : {"/model_info", "/get_model_info"})
     router.add({"GET", path, Access::kUser, When::kLoaded, [context](const auto& exchange) {
                   const ServedModel& model = context.serving->model;
-                  send_json(*exchange, {{"model_path", model.names.front()},
-                                        {"is_generation", true},
-                                        {"max_model_len", model.max_total_len},
-                                        {"vocab_size", model.vocab_size}});
+                  send_json(*exchange, object_of({{"model_path", model.names.front()},
+                                                  {"is_generation", true},
+                                                  {"max_model_len", model.max_total_len},
+                                                  {"vocab_size", model.vocab_size}}));
                 }});
   router.add({"GET", "/v1/loads", Access::kUser, When::kLoaded,
               [context](const auto& exchange) { send_json(*exchange, loads(context)); }});

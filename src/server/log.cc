@@ -20,7 +20,7 @@ void Log::write(std::string_view event, const OrderedJson& fields) const {
                   fmt::gmtime(std::chrono::system_clock::to_time_t(now)), ms % 1000);
   std::string line;
   if (format_ == LogFormat::kJson) {
-    OrderedJson object = {{"time", time}, {"event", event}};
+    OrderedJson object = object_of({{"time", time}, {"event", event}});
     object.update(fields);
     line = json_text(object);
   } else {

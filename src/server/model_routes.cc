@@ -81,7 +81,7 @@ void detokenize(const RouteContext& context, Exchange& exchange) {
     if (static_cast<size_t>(id) >= model.tokenizer->vocab_size())
       fields.refuse("tokens", "holds " + std::to_string(id) + ", which the tokenizer lacks");
   if (fields.fault()) return exchange.send(to_response(api_error(*fields.fault())));
-  send_json(exchange, {{"prompt", model.tokenizer->decode(ids, false)}});
+  send_json(exchange, object_of({{"prompt", model.tokenizer->decode(ids, false)}}));
 }
 
 void render(const RouteContext& context, Exchange& exchange) {
@@ -89,8 +89,9 @@ void render(const RouteContext& context, Exchange& exchange) {
   if (!body) return;
   const auto chat = render_chat(body->root(), context.serving->model);
   if (!chat) return exchange.send(to_response(chat.error()));
-  send_json(exchange,
-            {{"prompt", chat->text}, {"prompt_token_ids", chat->ids}, {"count", chat->ids.size()}});
+  send_json(exchange, object_of({{"prompt", chat->text},
+                                 {"prompt_token_ids", chat->ids},
+                                 {"count", chat->ids.size()}}));
 }
 
 void flush(const RouteContext& context, Exchange& exchange) {
@@ -98,7 +99,7 @@ void flush(const RouteContext& context, Exchange& exchange) {
   if (serving.open.streams() > 0 || !serving.engine.flush_cache())
     return exchange.send(to_response(
         api_error(400, "busy", "The cache is not flushed while requests run or wait.")));
-  send_json(exchange, {{"success", true}, {"message", "Cache flushed."}});
+  send_json(exchange, object_of({{"success", true}, {"message", "Cache flushed."}}));
 }
 
 void abort(const RouteContext& context, Exchange& exchange) {
@@ -114,7 +115,7 @@ void abort(const RouteContext& context, Exchange& exchange) {
   if (rid.empty() && !all) fields.refuse("rid", "or 'abort_all' must say what to abort");
   if (fields.fault()) return exchange.send(to_response(api_error(*fields.fault())));
   const int count = context.serving->open.abort(all ? std::string() : rid);
-  send_json(exchange, {{"success", true}, {"aborted", count}});
+  send_json(exchange, object_of({{"success", true}, {"aborted", count}}));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ std::string default_name(const std::string& model_path) {
 std::unique_ptr<ChatTemplate> find_chat_template(const std::string& model_path, const Log& log) {
   auto found = ChatTemplate::find(model_path);
   if (found) return std::make_unique<ChatTemplate>(*std::move(found));
-  log.write("no_chat", {{"reason", found.error().message}});
+  log.write("no_chat", object_of({{"reason", found.error().message}}));
   return nullptr;
 }
 
@@ -170,7 +170,7 @@ void Server::Parts::serve(std::shared_ptr<Exchange> exchange) {
     exchange->send(
         to_response(unavailable("out_of_memory", "Not enough memory for this request.")));
   } catch (const std::exception& error) {
-    log.write("internal_error", {{"id", request.id}, {"what", error.what()}});
+    log.write("internal_error", object_of({{"id", request.id}, {"what", error.what()}}));
     exchange->send(to_response(api_error(500, "internal_error", "An internal error occurred.")));
   }
 }
@@ -182,10 +182,10 @@ HttpResponse Server::Parts::fault(int status, std::string_view code, const std::
 void Server::Parts::answered(const HttpRequest& request, int status) {
   metrics.count_response(router.label(request.path), status);
   if (status < 400) return;
-  log.write("refused", {{"id", request.id},
-                        {"method", request.method},
-                        {"path", request.path.substr(0, 200)},
-                        {"status", status}});
+  log.write("refused", object_of({{"id", request.id},
+                                  {"method", request.method},
+                                  {"path", request.path.substr(0, 200)},
+                                  {"status", status}}));
 }
 
 Server::Server(ServeOptions options) : parts_(std::make_unique<Parts>(std::move(options))) {}

@@ -75,7 +75,9 @@ class GenerateProjection final : public Projection {
   OrderedJson answer(const GenerationRecord& record, const Told& part) const {
     OrderedJson meta = meta_info_json(record, part.choice);
     if (logprobs_) add_logprobs(meta, record, part);
-    return {{"text", part.text}, {"output_ids", part.ids}, {"meta_info", std::move(meta)}};
+    OrderedJson answer = object_of({{"text", part.text}, {"output_ids", part.ids}});
+    answer["meta_info"] = std::move(meta);
+    return answer;
   }
 
   void add_logprobs(OrderedJson& meta, const GenerationRecord& record, const Told& part) const {

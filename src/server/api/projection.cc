@@ -19,11 +19,12 @@ Usage GenerationRecord::usage() const {
 }
 
 OrderedJson usage_json(const Usage& usage) {
-  return {{"prompt_tokens", usage.prompt_tokens},
-          {"completion_tokens", usage.completion_tokens},
-          {"total_tokens", usage.total_tokens()},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
+  return object_of(
+      {{"prompt_tokens", usage.prompt_tokens},
+       {"completion_tokens", usage.completion_tokens},
+       {"total_tokens", usage.total_tokens()},
+       {"prompt_tokens_details", object_of({{"cached_tokens", usage.cached_tokens}})},
+       {"completion_tokens_details", object_of({{"reasoning_tokens", usage.reasoning_tokens}})}});
 }
 
 OrderedJson meta_info_json(const GenerationRecord& record, const Choice& choice) {
@@ -35,14 +36,14 @@ OrderedJson meta_info_json(const GenerationRecord& record, const Choice& choice)
     if (*choice.finish == FinishReason::kStopString) finish["matched"] = stats.matched_stop;
     if (*choice.finish == FinishReason::kEndToken) finish["matched"] = choice.ids.back();
   }
-  OrderedJson meta = {{"id", record.id},
-                      {"finish_reason", finish},
-                      {"prompt_tokens", record.prompts[choice.prompt].size()},
-                      {"completion_tokens", choice.ids.size()},
-                      {"cached_tokens", stats.cached_tokens},
-                      {"e2e_latency", choice.elapsed_s},
-                      {"ttft", stats.ttft_s},
-                      {"queue_time", std::max(0.0, stats.ttft_s - stats.prefill_s)}};
+  OrderedJson meta = object_of({{"id", record.id},
+                                {"finish_reason", finish},
+                                {"prompt_tokens", record.prompts[choice.prompt].size()},
+                                {"completion_tokens", choice.ids.size()},
+                                {"cached_tokens", stats.cached_tokens},
+                                {"e2e_latency", choice.elapsed_s},
+                                {"ttft", stats.ttft_s},
+                                {"queue_time", std::max(0.0, stats.ttft_s - stats.prefill_s)}});
   if (stats.drafted == 0) return meta;
   // [k]: passes that verified drafts and accepted k of them.
   std::vector<int64_t> histogram(stats.accepted_at.size() + 1);
