@@ -189,8 +189,11 @@ void add_acceptance(Command& eval) {
       ->capture_default_str()
       ->check(number_in(1, 15));
   command->add_flag("--json", flags->json, "print JSON lines");
-  command->callback([flags, request, widths] {
+  command->callback([command, flags, request, widths] {
+    if (command->count("--speculative-num-steps") > 0)
+      throw_error(ErrorCode::kUsage, "eval acceptance takes its drafts from --steps");
     const std::vector<std::string> prompts = read_prompts(flags->text_file);
+    add_model_defaults(*command, flags->model.options.model_path, request->sampling);
     flags->model.options.speculative.steps = *std::max_element(widths->begin(), widths->end());
     flags->model.options.speculative.adaptive = false;
     if (parse_speculative_algorithm(flags->model.speculative_algorithm) ==

@@ -375,11 +375,12 @@ void Generation::close(const char* outcome) noexcept {
 void Generation::log_end(const char* outcome) const {
   const Usage usage = record_.usage();
   const GenerationStats& stats = record_.choices[0].stats;
+  const FinishReason finish = record_.choices[0].finish.value_or(FinishReason::kAborted);
   serving_.log.write("request", object_of({{"id", record_.id},
                                            {"path", exchange_->request().path},
                                            {"outcome", outcome},
                                            {"choices", record_.choices.size()},
-                                           {"finish", finish_reason_name(stats.finish)},
+                                           {"finish", finish_reason_name(finish)},
                                            {"prompt_tokens", usage.prompt_tokens},
                                            {"cached_tokens", usage.cached_tokens},
                                            {"output_tokens", usage.completion_tokens},
