@@ -467,7 +467,7 @@ TEST(GenerateServer, EventsTellAllSoFarOrWhatIsNew) {
         top.push_back(entry);
       EXPECT_EQ(event["meta_info"]["completion_tokens"], ids.size());
     }
-    EXPECT_EQ(text, answer["text"]);
+    EXPECT_EQ(text, answer["text"].get<std::string>());
     EXPECT_EQ(ids, answer["output_ids"]);
     EXPECT_EQ(logprobs, answer["meta_info"]["output_token_logprobs"]);
     EXPECT_EQ(top, answer["meta_info"]["output_top_logprobs"]);

@@ -74,7 +74,7 @@ TEST_F(EventStream, Row52And58ManyChoices) {
   std::vector<std::string> texts(3);
   for (const OrderedJson& chunk : complete(streamed_fields).chunks())
     texts[chunk["choices"][0]["index"]] += chunk["choices"][0]["text"].get<std::string>();
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(texts[i], whole["choices"][i]["text"]);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(texts[i], whole["choices"][i]["text"].get<std::string>());
 }
 
 TEST_F(EventStream, Row60LogprobsOfAllChunksAreThoseOfTheWhole) {
@@ -86,10 +86,10 @@ TEST_F(EventStream, Row60LogprobsOfAllChunksAreThoseOfTheWhole) {
     EXPECT_EQ(entry["top_logprobs"][0]["logprob"], entry["logprob"]);
     std::string bytes;
     for (const OrderedJson& byte : entry["bytes"]) bytes += static_cast<char>(byte.get<int>());
-    EXPECT_EQ(bytes, entry["token"]);
+    EXPECT_EQ(bytes, entry["token"].get<std::string>());
     text += bytes;
   }
-  EXPECT_EQ(text, whole["message"]["content"]);
+  EXPECT_EQ(text, whole["message"]["content"].get<std::string>());
   OrderedJson joined = OrderedJson::array();
   const TestResponse stream = chat({{"logprobs", true}, {"top_logprobs", 3}, {"stream", true}});
   for (const OrderedJson& chunk : stream.chunks()) {

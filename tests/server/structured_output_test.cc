@@ -182,8 +182,8 @@ TEST_F(StructuredOutput, ToolCalls) {
       }
     }
     EXPECT_EQ(ids, 1);
-    EXPECT_EQ(name, call["function"]["name"]);
-    EXPECT_EQ(joined, call["function"]["arguments"]);
+    EXPECT_EQ(name, call["function"]["name"].get<std::string>());
+    EXPECT_EQ(joined, call["function"]["arguments"].get<std::string>());
     EXPECT_EQ(finish, "tool_calls");
   }
   // Cut inside the arguments.
