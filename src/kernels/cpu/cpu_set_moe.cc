@@ -181,14 +181,17 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
       args.out_stride = 2 * inner;
       gemm(products, args);
     };
+    const auto stream = [&](const CpuMatrix& any, const auto& product) {
+      for_streams(
+          count * any.panel_count(), any.panel_bytes(), [&](int64_t from, int64_t to, int thread) {
+            for_matrices(any.panel_count(), from, to, [&](int64_t a, int64_t panel, int64_t end) {
+              product(a, panel, end, thread);
+            });
+          });
+    };
     const int64_t panels = any_gate_up.panel_count();
     if (few) {
-      for_streams(count * panels, any_gate_up.panel_bytes(),
-                  [&](int64_t from, int64_t to, int thread) {
-                    for_matrices(panels, from, to, [&](int64_t a, int64_t p, int64_t end) {
-                      gate_up_product(a, p, end, thread);
-                    });
-                  });
+      stream(any_gate_up, gate_up_product);
     } else {
       const int64_t groups = (panels + kTaskPanels - 1) / kTaskPanels;
       pool_.parallel_for(count * groups, [&](int64_t task, int thread) {
@@ -209,7 +212,6 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
                            packed_hidden + from * hidden_bytes});
     });
     if (few) {
-      const int64_t down_panels = any_down.panel_count();
       const auto down_product = [&](int64_t a, int64_t panel_begin, int64_t panel_end, int thread) {
         const int64_t expert = active[first + a];
         GemmArgs args =
@@ -222,12 +224,7 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
         args.row_scale = scale + begin[expert];
         gemm(products, args);
       };
-      for_streams(count * down_panels, any_down.panel_bytes(),
-                  [&](int64_t from, int64_t to, int thread) {
-                    for_matrices(down_panels, from, to, [&](int64_t a, int64_t p, int64_t end) {
-                      down_product(a, p, end, thread);
-                    });
-                  });
+      stream(any_down, down_product);
       for (int64_t i = 0; i < batch_pairs; ++i)
         isa_.blend(static_cast<float*>(out.data) + rows[base + i] * out.stride, 1.0f,
                    parts + i * out.cols, 1.0f, out.cols);

@@ -208,8 +208,7 @@ struct Consumer {
   }
 
   __device__ __forceinline__ TaggedSet tagged_set() const {
-    ptx::mbarrier_wait(shared + L::kTagPlace + offsetof(TagPlace, full), 0);
-    return {static_cast<int>(blockIdx.x), tag_place().tag, p.tagged};
+    return found_set(p, tag_place(), shared + L::kTagPlace);
   }
 
   __device__ __forceinline__ void run(Walker walker) {

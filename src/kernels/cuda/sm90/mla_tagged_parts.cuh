@@ -75,6 +75,13 @@ struct TaggedSet {
   }
 };
 
+// By a computing thread, once find_tag has found it. shared: the address of `place`.
+__device__ __forceinline__ TaggedSet found_set(const KernelParams& p, const TagPlace& place,
+                                               uint32_t shared) {
+  ptx::mbarrier_wait(shared + offsetof(TagPlace, full), 0);
+  return {static_cast<int>(blockIdx.x), place.tag, p.tagged};
+}
+
 // What a lane has merged of kLines units of a row: values relative to the weight of `maximum`.
 template <int kLines>
 struct LaneMerge {
