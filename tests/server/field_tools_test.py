@@ -8,30 +8,25 @@ field_tools_test.py FORESAIL MODEL
 
 import json
 import operator
-import signal
-import subprocess
 import sys
 import unittest
 import urllib.request
 
-FORESAIL, MODEL = sys.argv[1:3]
+from foresail_serve import Server
+
 PROMPT = "Once upon a time"
 
 
 class FieldTools(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        command = [FORESAIL, "serve", MODEL, "--port", "0", "--threads", "1", "--quiet",
-                   "--context-length", "1024", "--log-format", "off",
-                   "--speculative-algorithm", "MTP"]
-        cls.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        cls.url = cls.process.stdout.readline().split()[1]
+        cls.server = Server("--threads", "1", "--context-length", "1024",
+                            "--speculative-algorithm", "MTP")
+        cls.url = cls.server.url
 
     @classmethod
     def tearDownClass(cls):
-        cls.process.send_signal(signal.SIGTERM)
-        assert cls.process.wait(60) == 0
-        cls.process.stdout.close()
+        assert cls.server.stop() == 0
 
     def open(self, path, fields=None):
         request = urllib.request.Request(

@@ -3,8 +3,6 @@
 Run by tests/server/run_openai_client.
 """
 
-import signal
-import subprocess
 import sys
 import unittest
 from typing import Literal
@@ -13,7 +11,7 @@ import pydantic
 from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langchain_openai import ChatOpenAI, OpenAI
 
-FORESAIL, MODEL = sys.argv[1:3]
+from foresail_serve import Server
 
 
 class Place(pydantic.BaseModel):
@@ -24,17 +22,13 @@ class Place(pydantic.BaseModel):
 class LangChain(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        command = [FORESAIL, "serve", MODEL, "--port", "0", "--threads", "1", "--quiet",
-                   "--context-length", "1024", "--log-format", "off", "--tool-call-parser",
-                   "kimi_k2", "--speculative-algorithm", "MTP"]
-        cls.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        cls.url = cls.process.stdout.readline().split()[1] + "/v1"
+        cls.server = Server("--threads", "1", "--context-length", "1024",
+                            "--tool-call-parser", "kimi_k2", "--speculative-algorithm", "MTP")
+        cls.url = cls.server.url + "/v1"
 
     @classmethod
     def tearDownClass(cls):
-        cls.process.send_signal(signal.SIGTERM)
-        assert cls.process.wait(60) == 0
-        cls.process.stdout.close()
+        assert cls.server.stop() == 0
 
     def chat(self, **fields):
         fields = {"model": "tales", "temperature": 0, "max_tokens": 16, "max_retries": 0,

@@ -8,7 +8,6 @@ import json
 import random
 import re
 import resource
-import signal
 import socket
 import subprocess
 import sys
@@ -16,17 +15,15 @@ import threading
 import time
 import unittest
 
-FORESAIL, MODEL = sys.argv[1:3]
+import foresail_serve
+
 GREEDY = {"prompt": "The old captain", "max_tokens": 24, "temperature": 0}
 
 
-class Server:
+class Server(foresail_serve.Server):
     def __init__(self, *flags):
-        self.process = subprocess.Popen(
-            [FORESAIL, "serve", MODEL, "--port", "0", "--quiet", "--log-format", "off",
-             "--threads", "1", "--speculative-algorithm", "MTP", "--speculative-fixed", *flags],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.address = self.process.stdout.readline().split()[1].removeprefix("http://")
+        super().__init__("--threads", "1", "--speculative-algorithm", "MTP", "--speculative-fixed",
+                         *flags, stderr=subprocess.PIPE)
 
     def end(self):
         self.process.kill()
@@ -106,7 +103,7 @@ class MemoryShortage(unittest.TestCase):
         while server.metric("foresail:num_requests_running") and time.monotonic() < until:
             time.sleep(0.05)
         self.assertEqual(server.metric("foresail:num_requests_running"), 0)
-        server.process.send_signal(signal.SIGTERM)
+        server.term()
         self.assertEqual(server.process.communicate(timeout=60)[0], "")
         self.assertEqual(server.process.returncode, 0)
 

@@ -4,7 +4,6 @@ Run by tests/server/run_openai_client: openai_client_test.py FORESAIL MODEL
 """
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -15,30 +14,19 @@ from typing import Annotated, Literal
 import openai
 import pydantic
 
-FORESAIL, MODEL = sys.argv[1:3]
+import foresail_serve
+from foresail_serve import FORESAIL, MODEL
+
 PROMPT = "Once upon a time"
 
 
-class Server:
-    """A server of its own on a free port; `stop` returns its exit status."""
-
+class Server(foresail_serve.Server):
     def __init__(self, *flags):
-        command = [FORESAIL, "serve", MODEL, "--port", "0", "--threads", "1", "--quiet",
-                   "--context-length", "1024", "--log-format", "off",
-                   "--speculative-algorithm", "MTP", *flags]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        words = self.process.stdout.readline().split()
-        assert words[:1] == ["ready"], words
-        self.url = words[1]
+        super().__init__("--threads", "1", "--context-length", "1024",
+                         "--speculative-algorithm", "MTP", *flags)
 
     def client(self, key="unused", retries=0):
         return openai.OpenAI(base_url=self.url + "/v1", api_key=key, max_retries=retries)
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(60)
-        self.process.stdout.close()
-        return status
 
 
 class OpenAiClient(unittest.TestCase):
@@ -198,7 +186,7 @@ class OtherServers(unittest.TestCase):
         port = server.url.rsplit(":", 1)[1]
         status, line = self.refused(MODEL, "--port", port)
         self.assertEqual(status, 2)
-        self.assertIn(f"--port {int(port) + 1}", line)
+        self.assertRegex(line, r"; --port \d+ is free\)")
         self.assertEqual(server.stop(), 0)
         self.assertEqual(self.refused("/nonexistent", "--port", "0")[0], 3)
         self.assertEqual(self.refused(MODEL, "--port", "0", "--api-key", "a b")[0], 2)
@@ -213,7 +201,7 @@ class OtherServers(unittest.TestCase):
             chunks = iter(stream)
             tokens = len(next(chunks).choices[0].token_ids)
             for _ in range(signals):
-                server.process.send_signal(signal.SIGTERM)
+                server.term()
                 time.sleep(0.05)
             try:
                 for chunk in chunks:
@@ -222,8 +210,8 @@ class OtherServers(unittest.TestCase):
             except openai.APIError as error:
                 self.assertEqual(signals, 2)
                 self.assertIn("shutting down", str(error))
-            self.assertEqual(server.process.wait(60), 0)
-            server.process.stdout.close()
+            server.process.communicate(timeout=60)
+            self.assertEqual(server.process.returncode, 0)
 
     def test_tools(self):
         server = Server("--tool-call-parser", "kimi_k2")

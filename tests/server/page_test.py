@@ -8,7 +8,6 @@ import base64
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -16,7 +15,8 @@ import unittest
 import urllib.error
 import urllib.request
 
-FORESAIL, MODEL = sys.argv[1:3]
+import foresail_serve
+
 PICTURES = sys.argv[3] if len(sys.argv) > 3 else None
 ENTER, ESCAPE, TAB, LEFT, RIGHT = "\ue007", "\ue00c", "\ue004", "\ue012", "\ue014"
 
@@ -41,19 +41,10 @@ return least;
 """
 
 
-class Server:
+class Server(foresail_serve.Server):
     def __init__(self, *flags):
-        command = [FORESAIL, "serve", MODEL, "--port", "0", "--threads", "1", "--quiet",
-                   "--log-format", "off", "--speculative-algorithm", "MTP", "--speculative-fixed", *flags]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.url = self.process.stdout.readline().split()[1]
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(60)
-        self.process.stdout.close()
-        return status
+        super().__init__("--threads", "1", "--speculative-algorithm", "MTP", "--speculative-fixed",
+                         *flags)
 
 
 class Browser:

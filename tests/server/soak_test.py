@@ -5,17 +5,15 @@ soak_test.py FORESAIL MODEL [MINUTES of the last part, 10] [NAMES of parts]   (.
 
 import asyncio
 import json
-import os
 import random
 import re
 import resource
-import signal
 import statistics
-import subprocess
 import sys
 import time
 
-FORESAIL, MODEL = sys.argv[1:3]
+import foresail_serve
+
 MINUTES = float(sys.argv[3]) if len(sys.argv) > 3 else 10.0
 ONLY = sys.argv[4:]
 HARD = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -42,20 +40,15 @@ def endless(tokens=900, prompt="Once", stream=True):
                                        "ignore_eos": True, "return_token_ids": True})
 
 
-class Server:
+class Server(foresail_serve.Server):
     all = []
 
     def __init__(self, *flags):
-        command = [FORESAIL, "serve", MODEL, "--port", "0", "--quiet", "--log-format", "off",
-                   "--speculative-algorithm", "MTP", *flags]
         if "--context-length" not in flags:
-            command += ["--context-length", "1024"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            flags += ("--context-length", "1024")
+        super().__init__("--speculative-algorithm", "MTP", *flags)
         Server.all.append(self.process)
-        self.port = int(self.process.stdout.readline().split()[1].rsplit(":", 1)[1])
-
-    def term(self):
-        self.process.send_signal(signal.SIGTERM)
+        self.port = int(self.url.rsplit(":", 1)[1])
 
     async def ended(self, seconds=60):
         end = time.monotonic() + seconds
