@@ -6,8 +6,13 @@
 namespace foresail {
 namespace {
 
+// How far ahead of the weights in use those to come are fetched. The hardware starts anew with
+// every 4 KiB page. docs/measurements/2026-11-30-cpu-mla-mid.md has other distances.
+constexpr int kStreamAheadBytes = 4096;
+
 // f32 inputs, f32 weights [steps][16].
 struct F32Kind {
+  static constexpr int kAheadBytes = kStreamAheadBytes;
   using Input = float;
   using Weight = V;
   using Broadcast = V;
@@ -25,6 +30,7 @@ struct F32Kind {
 
 // f32 inputs, bf16 weights [steps][16][2] widened on the way.
 struct WidenKind {
+  static constexpr int kAheadBytes = kStreamAheadBytes;
   using Input = float;
   static constexpr int kInputsPerStep = 2;
   template <int MR, int NP>
@@ -44,6 +50,7 @@ struct WidenKind {
 // Pairs of bf16 on both sides. vdpbf16ps adds the odd product, then the even one, each rounded;
 // denormals count as zero.
 struct DotKind {
+  static constexpr int kAheadBytes = 0;  // many rows: the weights are in L2
   using Input = uint32_t;
   using Weight = __m512bh;
   using Broadcast = __m512bh;
@@ -89,11 +96,13 @@ inline void DotKind::step(const uint32_t* a, int64_t, const char* b, int64_t pan
 constexpr int64_t kStepBytes = 64;  // of a panel: 16 outputs x (one f32 or two bf16)
 
 // a: input of row r at step s is a[s * a_step + r]. b: steps are step_bytes apart, panels
-// panel_bytes.
-template <typename Kind, int MR, int NP>
+// panel_bytes. kAheadBytes: what lies so far behind is prefetched; 0: nothing is.
+template <typename Kind, int MR, int NP, int kAheadBytes = 0>
 inline void run_steps(const typename Kind::Input* a, int64_t a_step, const char* b,
                       int64_t panel_bytes, int64_t step_bytes, int64_t steps, V (&acc)[MR][NP]) {
   for (int64_t s = 0; s < steps; ++s) {
+    if constexpr (kAheadBytes != 0)
+      for (int p = 0; p < NP; ++p) __builtin_prefetch(b + kAheadBytes + p * panel_bytes, 0, 3);
     Kind::template step<MR, NP>(a, a_step, b, panel_bytes, acc);
     a += a_step * Kind::kInputsPerStep;
     b += step_bytes;
