@@ -12,6 +12,18 @@
 
 namespace foresail {
 
+namespace {
+
+// What a clone without Git LFS holds in place of every large file: a few lines of text.
+bool is_lfs_pointer(int descriptor, uint64_t size_bytes) {
+  constexpr std::string_view kBeginning = "version https://git-lfs";
+  char beginning[kBeginning.size()];
+  return size_bytes < 1024 &&
+         ::pread(descriptor, beginning, sizeof(beginning), 0) == ssize_t{sizeof(beginning)} &&
+         std::string_view(beginning, sizeof(beginning)) == kBeginning;
+}
+
+}  // namespace
 File::File(std::filesystem::path path, ErrorCode code) : path_(std::move(path)), code_(code) {
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0)
@@ -24,6 +36,11 @@ File::File(std::filesystem::path path, ErrorCode code) : path_(std::move(path)),
   }
   size_bytes_ = static_cast<uint64_t>(info.st_size);
 }
+  if (code_ == ErrorCode::kModel && is_lfs_pointer(descriptor_, size_bytes_)) {
+    ::close(descriptor_);
+    throw_error(code_, "{} is a Git LFS pointer, not the file itself: run `git lfs pull` there",
+                path_.string());
+  }
 
 File::~File() {
   if (descriptor_ >= 0) ::close(descriptor_);

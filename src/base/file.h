@@ -15,6 +15,7 @@ namespace foresail {
 class File {
  public:
   // Regular files only; links are followed. `code` is what opening or reading it may fail with.
+  // Pointers of Git LFS are refused where the file is a model's; a text of the user's may be one.
   explicit File(std::filesystem::path path, ErrorCode code = ErrorCode::kModel);
   ~File();
   File(File&& other) noexcept;

@@ -143,8 +143,13 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress,
                 "model.layers.{}.eh_proj.weight)",
                 options_.model_path, config.layer_count);
   if (options_.speculative.algorithm == SpeculativeAlgorithm::kEagle ||
-      options_.speculative.algorithm == SpeculativeAlgorithm::kEagle3)  // before the long load
-    read_draft_config(options_.speculative.draft_model_path, config);
+      options_.speculative.algorithm == SpeculativeAlgorithm::kEagle3) {  // before the long load
+    const std::string& folder = options_.speculative.draft_model_path;
+    const bool is_eagle3 = read_draft_config(folder, config).names_eagle3;
+    if (is_eagle3 && options_.speculative.algorithm == SpeculativeAlgorithm::kEagle)
+      throw_error(ErrorCode::kUsage,
+                  "--speculative-algorithm EAGLE: {} is an EAGLE-3 head: choose EAGLE3", folder);
+  }
   model_ = std::make_unique<MlaModel>(config, loader, *kernels_, plan_.context_length + margin);
   pages_per_slot_ = ceil_div(plan_.context_length + margin, int64_t{options_.page_size});
   page_count_ = 1 + ceil_div(plan_.cached_tokens, int64_t{options_.page_size});
