@@ -237,6 +237,14 @@ TEST_F(CommandErrors, DraftFoldersThatDoNotFit) {
                  "tales-eagle3 is an EAGLE-3 head: choose EAGLE3");
 }
 
+// Standard input and pipes have no size beforehand.
+TEST_F(CommandErrors, InputsWithoutEndAreRefused) {
+  expect_refused("run " + model_path("tales") + " --prompt-file /dev/zero", 2,
+                 "/dev/zero has more than the 67108864 bytes allowed");
+  expect_refused("run " + model_path("tales") + " --prompt-file - </dev/zero", 2,
+                 "standard input has more than the 67108864 bytes allowed");
+}
+
 TEST_F(CommandErrors, ADraftHeadIsNoModel) {
   const std::string head = std::string(FORESAIL_SOURCE_DIR) + "/models/tales-eagle3";
   for (const char* command : {"run -p x ", "serve --port 0 --quiet ", "inspect "})

@@ -46,6 +46,14 @@ TEST(RunCommand, AnEmptyPromptStartsFromTheBeginToken) {
   EXPECT_EQ(empty["output_tokens"], 5);
 }
 
+TEST(RunCommand, ThePromptMayComeFromAPipe) {
+  const std::string given =
+      std::string(FORESAIL_BIN_DIR) + "/foresail run " + model_path("tales") + " -n 5 --quiet ";
+  const std::string text = printed(given + "-p Once");
+  EXPECT_EQ(printed("printf Once | " + given + "--prompt-file -"), text);
+  EXPECT_EQ(printed("printf Once | " + given + "--prompt-file /dev/stdin"), text);
+}
+
 class ChatCommand : public testing::Test {
  protected:
   ~ChatCommand() override { std::filesystem::remove(errors_); }
