@@ -54,6 +54,22 @@ TEST(RunCommand, ThePromptMayComeFromAPipe) {
   EXPECT_EQ(printed("printf Once | " + given + "--prompt-file /dev/stdin"), text);
 }
 
+TEST(InspectCommand, SizesOfAQuantisedModelAreThoseOfBf16) {
+  const std::filesystem::path folder =
+      testing::TempDir() + "foresail_inspect_" + std::to_string(getpid());
+  std::filesystem::create_directories(folder);
+  Json config = *parse_json(
+      read_text_file(std::filesystem::path(model_path("tales")) / "config.json", 1 << 20));
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+  write_file(folder / "config.json", json_text(config));
+  const std::string text =
+      printed(std::string(FORESAIL_BIN_DIR) + "/foresail inspect " + folder.string());
+  EXPECT_NE(text.find(" MiB in bf16; this one is stored as FP8 block, which is not supported yet"),
+            std::string::npos)
+      << text;
+  std::filesystem::remove_all(folder);
+}
+
 class ChatCommand : public testing::Test {
  protected:
   ~ChatCommand() override { std::filesystem::remove(errors_); }
