@@ -61,6 +61,13 @@ void check_options(const ModelOptions& options) {
       options.load_format != "dummy")
     throw_error(ErrorCode::kUsage, "--load-format {} is unknown: choose auto, safetensors or dummy",
                 options.load_format);
+  if (options.threads < 0 || options.threads > 1024)
+    throw_error(ErrorCode::kUsage, "--threads {} is out of range: choose 0 to 1024",
+                options.threads);
+  // Written so that NaN is refused too.
+  if (!(options.mem_fraction_static >= 0.0 && options.mem_fraction_static <= 1.0))
+    throw_error(ErrorCode::kUsage, "--mem-fraction-static {} is out of range: choose 0 to 1",
+                options.mem_fraction_static);
   const SpeculativeOptions& speculative = options.speculative;
   if (speculative.steps < 0 || speculative.steps > 15)
     throw_error(ErrorCode::kUsage, "--speculative-num-steps {} is out of range: choose 0 to 15",
