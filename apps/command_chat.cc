@@ -1,4 +1,5 @@
 #include <fmt/core.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,6 +51,26 @@ class Conversation {
   size_t first_turn_ = 0;
 };
 
+volatile sig_atomic_t stop_was_asked = 0;
+
+// While an answer is written Ctrl-C ends it and not the conversation; a second one does that.
+class StopKey {
+ public:
+  StopKey() {
+    stop_was_asked = 0;
+    struct sigaction action {};
+    action.sa_handler = [](int) { stop_was_asked = 1; };
+    action.sa_flags = SA_RESETHAND | SA_RESTART;
+    sigaction(SIGINT, &action, &before_);
+  }
+  ~StopKey() { sigaction(SIGINT, &before_, nullptr); }
+  StopKey(const StopKey&) = delete;
+  StopKey& operator=(const StopKey&) = delete;
+
+ private:
+  struct sigaction before_ {};
+};
+
 void chat(ChatFlags& flags) {
   const auto tokenizer = load_tokenizer(flags.model.options.model_path);
   const ChatTemplate chat_template = ChatTemplate::load(flags.model.options.model_path);
@@ -68,11 +89,13 @@ void chat(ChatFlags& flags) {
   const int64_t wanted_room = std::clamp<int64_t>(context / 4, 1, flags.generation.max_tokens);
   const bool prompts = isatty(STDIN_FILENO) != 0;
   if (prompts)
-    fmt::print(stderr, "type a message; /reset starts anew, end of input (Ctrl-D) leaves\n");
+    fmt::print(stderr,
+               "type a message; /reset starts anew, Ctrl-C ends an answer, Ctrl-D leaves\n");
   for (std::string line;;) {
     if (prompts) fmt::print(stderr, "> ");
     if (!std::getline(std::cin, line)) return;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (line == "/exit" || line == "/quit") return;
     if (line == "/reset") {
       conversation.reset();
       fmt::print(stderr, "(a new conversation)\n");
@@ -104,10 +127,14 @@ void chat(ChatFlags& flags) {
     request.max_tokens = std::min(flags.generation.max_tokens, room);
     request.min_tokens = std::min(flags.generation.min_tokens, request.max_tokens);
     std::string reply;
-    generator.generate(ids, request, [&](const Event& event) {
-      reply += event.text;
-      printer(event);
-    });
+    const auto key = prompts ? std::make_unique<StopKey>() : nullptr;
+    generator.generate(
+        ids, request,
+        [&](const Event& event) {
+          reply += event.text;
+          printer(event);
+        },
+        [&] { return key != nullptr && stop_was_asked != 0; });
     fmt::print("\n");
     std::fflush(stdout);
     conversation.say("assistant", reply);

@@ -33,9 +33,7 @@ std::vector<int32_t> parse_ids(const EvalFlags& flags) {
     throw_error(ErrorCode::kUsage,
                 "give the tokens either with --input-ids \"1,2,3\" or with --input-ids-file FILE");
   const std::string text =
-      flags.input_ids.empty()
-          ? read_text_file(flags.input_ids_file, kMaxInputBytes, ErrorCode::kUsage)
-          : flags.input_ids;
+      flags.input_ids.empty() ? read_input(flags.input_ids_file, kMaxInputBytes) : flags.input_ids;
   std::vector<int32_t> ids;
   const char* at = text.data();
   const char* end = at + text.size();
@@ -100,7 +98,7 @@ void add_perplexity(Command& eval) {
   auto flags = eval_flags();
   Command* command = eval.add_subcommand("perplexity", "Bits per byte and perplexity of a text");
   add_model_flags(*command, flags->model, false);
-  command->add_option("--text-file", flags->text_file, "UTF-8 text")->required();
+  command->add_option("--text-file", flags->text_file, "UTF-8 text; -: standard input")->required();
   command
       ->add_option(
           "--window", flags->window,
@@ -108,7 +106,7 @@ void add_perplexity(Command& eval) {
       ->capture_default_str();
   command->add_flag("--json", flags->json, "print one JSON object");
   command->callback([flags] {
-    const std::string text = read_text_file(flags->text_file, kMaxInputBytes, ErrorCode::kUsage);
+    const std::string text = read_input(flags->text_file, kMaxInputBytes);
     if (text.empty() || !is_valid_utf8(text))
       throw_error(ErrorCode::kUsage, "{} is {}: give a text in UTF-8", flags->text_file,
                   text.empty() ? "empty" : "not valid UTF-8");
@@ -134,7 +132,7 @@ void add_perplexity(Command& eval) {
 
 std::vector<std::string> read_prompts(const std::string& path) {
   std::vector<std::string> prompts;
-  std::istringstream lines(read_text_file(path, kMaxInputBytes, ErrorCode::kUsage));
+  std::istringstream lines(read_input(path, kMaxInputBytes));
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;

@@ -114,7 +114,7 @@ void print_stats(const EngineStats& stats, double elapsed_s) {
 }
 
 void generate(GenerateFlags& flags) {
-  const std::string content = read_text_file(flags.requests, kMaxRequestsBytes, ErrorCode::kUsage);
+  const std::string content = read_input(flags.requests, kMaxRequestsBytes);
   if (flags.output != "-") require_writable(flags.output, flags.requests);
   const std::string& model_path = flags.engine.model.options.model_path;
   const SamplingParams defaults = read_command_defaults(model_path);
@@ -165,7 +165,9 @@ void add_generate_command(Command& app) {
   Command* command =
       app.add_subcommand("generate", "Run a file of requests through the engine, many at once");
   add_engine_flags(*command, flags->engine);
-  command->add_option("--requests", flags->requests, "JSON lines, one request each")->required();
+  command
+      ->add_option("--requests", flags->requests, "JSON lines, one request each; -: standard input")
+      ->required();
   command->footer(
       "Fields of a line: prompt or input_ids; max_tokens, min_tokens, temperature, top_p, top_k, "
       "min_p, repetition_penalty (where not given, generation_config.json of the model says it; "

@@ -90,7 +90,8 @@ void print_table(const Json& d) {
              d["mtp_layers"] == 0 ? "" : "up to ", format_bytes(d["checkpoint_bytes"]),
              d["quantization"].is_null()
                  ? ""
-                 : ", stored as " + d["quantization"].get<std::string>() + " (not supported yet)");
+                 : " in bf16; this one is stored as " + d["quantization"].get<std::string>() +
+                       ", which is not supported yet");
   fmt::print("KV            {} bytes per token, positions {}\n", number("kv_bytes_per_token"),
              number("max_positions"));
   const Json& memory = d["memory"];

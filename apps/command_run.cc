@@ -79,8 +79,7 @@ void run(RunFlags& flags) {
   if (flags.has_prompt == from_file)
     throw_error(ErrorCode::kUsage,
                 "give the prompt either with -p TEXT or with --prompt-file FILE");
-  if (from_file)
-    flags.prompt = read_text_file(flags.prompt_file, kMaxPromptBytes, ErrorCode::kUsage);
+  if (from_file) flags.prompt = read_input(flags.prompt_file, kMaxPromptBytes);
   const ModelOptions& options = flags.model.options;
   const ModelConfig config = read_model_config(options.model_path);
   const auto tokenizer = load_tokenizer(options.model_path);
@@ -124,7 +123,8 @@ void add_run_command(Command& app) {
   add_sampling_flags(*command, flags->generation);
   command->add_option("-p,--prompt", flags->prompt,
                       "the prompt; an empty one starts from the begin token");
-  command->add_option("--prompt-file", flags->prompt_file, "read the prompt from a file");
+  command->add_option("--prompt-file", flags->prompt_file,
+                      "read the prompt from a file; -: standard input");
   command->add_flag("--stats", flags->stats, "print tokens/s and accept length");
   command->add_flag("--json", flags->json, "print one JSON object instead of text");
   command->add_flag("--echo", flags->echo, "print the prompt first");

@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 
 #include "apps/command.h"
 #include "base/error.h"
@@ -26,12 +24,11 @@ struct TextFlags {
 
 std::string input_text(const TextFlags& flags) {
   if (flags.has_text) return flags.text;
-  if (!flags.file.empty()) return read_text_file(flags.file, kMaxTextBytes, ErrorCode::kUsage);
-  return {std::istreambuf_iterator<char>(std::cin), {}};
+  return read_input(flags.file.empty() ? "-" : flags.file, kMaxTextBytes);
 }
 
 OrderedJson read_json(const std::string& path) {
-  const auto parsed = parse_ordered_json(read_text_file(path, kMaxTextBytes, ErrorCode::kUsage));
+  const auto parsed = parse_ordered_json(read_input(path, kMaxTextBytes));
   if (!parsed) throw_error(ErrorCode::kUsage, "{}: {}", path, parsed.error().message);
   return *parsed;
 }
@@ -81,7 +78,7 @@ ChatTemplate load_template(const TextFlags& flags) {
   if (flags.model.empty() == flags.template_file.empty())
     throw_error(ErrorCode::kUsage, "give either MODEL or --template-file FILE");
   if (!flags.model.empty()) return ChatTemplate::load(flags.model);
-  auto parsed = ChatTemplate::parse(read_text_file(flags.template_file, kMaxTextBytes));
+  auto parsed = ChatTemplate::parse(read_input(flags.template_file, kMaxTextBytes));
   if (!parsed) throw_model_error("{}: {}", flags.template_file, parsed.error().message);
   return std::move(*parsed);
 }

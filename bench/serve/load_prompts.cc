@@ -31,7 +31,7 @@ std::string read_text(const OrderedJson& line, const std::string& format) {
 }
 
 std::vector<OrderedJson> read_lines(const std::string& path) {
-  const std::string text = read_text_file(path, kMostBytes, ErrorCode::kUsage);
+  const std::string text = read_input(path, kMostBytes);
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin != text.npos && text[begin] == '[') {
     const OrderedJson list = OrderedJson::parse(text, nullptr, false);

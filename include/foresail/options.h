@@ -52,7 +52,7 @@ struct ModelOptions {
   int threads = 0;               // 0: all cores
   int page_size = 64;            // tokens
   int64_t context_length = 0;    // tokens; 0: what the model allows, at most 8192
-  int slot_count = 1;            // requests at once
+  int slot_count = 1;            // requests at once; an Engine: its max_running_requests
   int64_t max_total_tokens = 0;  // in the cache; 0: slot_count full contexts, at most 8
   // Above 0 and no max_total_tokens: the cache gets what weights and workspace leave of this share
   // of the memory that is available, at most slot_count full contexts.

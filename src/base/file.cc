@@ -7,10 +7,23 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iostream>
 
 #include "base/error.h"
 
 namespace foresail {
+namespace {
+
+// What a clone without Git LFS holds in place of every large file: a few lines of text.
+bool is_lfs_pointer(int descriptor, uint64_t size_bytes) {
+  constexpr std::string_view kBeginning = "version https://git-lfs";
+  char beginning[kBeginning.size()];
+  return size_bytes < 1024 &&
+         ::pread(descriptor, beginning, sizeof(beginning), 0) == ssize_t{sizeof(beginning)} &&
+         std::string_view(beginning, sizeof(beginning)) == kBeginning;
+}
+
+}  // namespace
 
 File::File(std::filesystem::path path, ErrorCode code) : path_(std::move(path)), code_(code) {
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -23,6 +36,11 @@ File::File(std::filesystem::path path, ErrorCode code) : path_(std::move(path)),
     throw_error(code_, "{} is not a regular file", path_.string());
   }
   size_bytes_ = static_cast<uint64_t>(info.st_size);
+  if (code_ == ErrorCode::kModel && is_lfs_pointer(descriptor_, size_bytes_)) {
+    ::close(descriptor_);
+    throw_error(code_, "{} is a Git LFS pointer, not the file itself: run `git lfs pull` there",
+                path_.string());
+  }
 }
 
 File::~File() {
@@ -59,7 +77,9 @@ bool is_present(const std::filesystem::path& path, ErrorCode code) {
   return type != std::filesystem::file_type::not_found;
 }
 
-std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes, ErrorCode code) {
+namespace {
+
+std::string read_file(const std::filesystem::path& path, uint64_t max_bytes, ErrorCode code) {
   File file(path, code);
   if (file.size_bytes() > max_bytes)
     throw_error(code, "{} has {} bytes, more than the {} allowed for this kind of file",
@@ -67,6 +87,37 @@ std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes
   std::string content(file.size_bytes(), '\0');
   file.read(0, std::as_writable_bytes(std::span(content.data(), content.size())));
   return content;
+}
+
+// Its size is known only at its end.
+std::string read_stream(std::istream& stream, const std::string& name, uint64_t max_bytes) {
+  std::string content;
+  char part[1 << 16];
+  while (stream.read(part, sizeof(part)), stream.gcount() > 0) {
+    content.append(part, static_cast<size_t>(stream.gcount()));
+    if (content.size() > max_bytes)
+      throw_error(ErrorCode::kUsage, "{} has more than the {} bytes allowed for this kind of file",
+                  name, max_bytes);
+  }
+  if (stream.bad()) throw_error(ErrorCode::kUsage, "cannot read {}", name);
+  return content;
+}
+
+}  // namespace
+
+std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes) {
+  return read_file(path, max_bytes, ErrorCode::kModel);
+}
+
+std::string read_input(const std::string& path, uint64_t max_bytes) {
+  if (path == "-") return read_stream(std::cin, "standard input", max_bytes);
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  if (!std::filesystem::is_fifo(status) && !std::filesystem::is_character_file(status))
+    return read_file(path, max_bytes, ErrorCode::kUsage);
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) throw_error(ErrorCode::kUsage, "cannot open {}: {}", path, std::strerror(errno));
+  return read_stream(stream, path, max_bytes);
 }
 
 std::filesystem::path partial_path(const std::filesystem::path& path) {

@@ -15,6 +15,7 @@ namespace foresail {
 class File {
  public:
   // Regular files only; links are followed. `code` is what opening or reading it may fail with.
+  // Pointers of Git LFS are refused where the file is a model's; a text of the user's may be one.
   explicit File(std::filesystem::path path, ErrorCode code = ErrorCode::kModel);
   ~File();
   File(File&& other) noexcept;
@@ -38,8 +39,11 @@ class File {
 bool is_present(const std::filesystem::path& path, ErrorCode code = ErrorCode::kModel);
 
 // The whole file; refuses more than max_bytes before reading anything.
-std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes,
-                           ErrorCode code = ErrorCode::kModel);
+std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes);
+
+// What a flag of the user's names: a file, a pipe (the shell's `<(...)`), or "-" for standard
+// input. Throws Error{kUsage}.
+std::string read_input(const std::string& path, uint64_t max_bytes);
 
 // Where to write what shall become `path`: a temporary name beside it, or `path` itself where that
 // is a device, a pipe or a folder, since a rename would put a plain file in its place.

@@ -96,6 +96,7 @@ void read_attention(const ConfigFields& fields, DraftConfig& config) {
 }  // namespace
 
 DraftConfig read_draft_config(const std::filesystem::path& draft_dir, const ModelConfig& target) {
+  require_model_folder(draft_dir);
   const std::string where = (draft_dir / "config.json").string();
   const auto parsed = parse_json(read_text_file(where, kMaxConfigBytes));
   if (!parsed) throw_model_error("{}: {}", where, parsed.error().message);
@@ -110,6 +111,8 @@ DraftConfig read_draft_config(const std::filesystem::path& draft_dir, const Mode
     fields.fail("hidden_act", "only silu is supported");
 
   DraftConfig config;
+  config.names_eagle3 = outer.has("architectures") &&
+                        json_text(outer.at("architectures")).find("Eagle3") != std::string::npos;
   read_dimensions(fields, target, config);
   read_attention(fields, config);
   config.mla.rms_norm_eps = fields.number_or("rms_norm_eps", 1e-12, 1.0, 1e-6);

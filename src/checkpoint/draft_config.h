@@ -1,5 +1,5 @@
-// config.json of an EAGLE draft head, validated. Formats: models.md-style heads of the Llama kind
-// (grouped-query attention) and of the MLA kind.
+// config.json of an EAGLE draft head, validated. Formats: heads of the Llama kind (grouped-query
+// attention) and of the MLA kind.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@ namespace foresail {
 
 struct DraftConfig {
   bool is_mla = false;
+  bool names_eagle3 = false;  // the class does; heads that do not may be EAGLE-3 all the same
   ModelConfig mla;  // dims of the draft layer when is_mla; hidden, rope, eps and vocabulary always
   int64_t kv_head_count = 0;  // Llama kind
   int64_t head_dim = 0;

@@ -84,10 +84,21 @@ double ModelConfig::rope_amplitude(int64_t /*context_len*/) const {
   return 1.0;
 }
 
+// What may be missing is a download: nothing is fetched here.
+std::string hub_advice(const std::filesystem::path& model_dir) {
+  const std::string name = model_dir.string();
+  const std::filesystem::path owner = model_dir.parent_path();
+  const bool is_hub_name = !owner.empty() && !owner.has_parent_path() && model_dir.has_filename() &&
+                           name[0] != '.' && name[0] != '~' && !is_present(owner);
+  if (!is_hub_name) return "`foresail make-model` writes one to try";
+  return fmt::format(
+      "if it is a model of the Hugging Face hub: `hf download {} --local-dir DIR` gets it", name);
+}
+
 void require_model_folder(const std::filesystem::path& model_dir) {
   const std::string name = model_dir.string();
   if (!is_present(model_dir))
-    throw_model_error("{}: no such folder (`foresail make-model` writes one to try)", name);
+    throw_model_error("{}: no such folder ({})", name, hub_advice(model_dir));
   std::error_code error;
   if (!std::filesystem::is_directory(model_dir, error))
     throw_model_error("{} is not a folder{}: give the folder that holds config.json", name,

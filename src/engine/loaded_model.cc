@@ -61,6 +61,13 @@ void check_options(const ModelOptions& options) {
       options.load_format != "dummy")
     throw_error(ErrorCode::kUsage, "--load-format {} is unknown: choose auto, safetensors or dummy",
                 options.load_format);
+  if (options.threads < 0 || options.threads > 1024)
+    throw_error(ErrorCode::kUsage, "--threads {} is out of range: choose 0 to 1024",
+                options.threads);
+  // Written so that NaN is refused too.
+  if (!(options.mem_fraction_static >= 0.0 && options.mem_fraction_static <= 1.0))
+    throw_error(ErrorCode::kUsage, "--mem-fraction-static {} is out of range: choose 0 to 1",
+                options.mem_fraction_static);
   const SpeculativeOptions& speculative = options.speculative;
   if (speculative.steps < 0 || speculative.steps > 15)
     throw_error(ErrorCode::kUsage, "--speculative-num-steps {} is out of range: choose 0 to 15",
@@ -143,8 +150,13 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress,
                 "model.layers.{}.eh_proj.weight)",
                 options_.model_path, config.layer_count);
   if (options_.speculative.algorithm == SpeculativeAlgorithm::kEagle ||
-      options_.speculative.algorithm == SpeculativeAlgorithm::kEagle3)  // before the long load
-    read_draft_config(options_.speculative.draft_model_path, config);
+      options_.speculative.algorithm == SpeculativeAlgorithm::kEagle3) {  // before the long load
+    const std::string& folder = options_.speculative.draft_model_path;
+    const bool is_eagle3 = read_draft_config(folder, config).names_eagle3;
+    if (is_eagle3 && options_.speculative.algorithm == SpeculativeAlgorithm::kEagle)
+      throw_error(ErrorCode::kUsage,
+                  "--speculative-algorithm EAGLE: {} is an EAGLE-3 head: choose EAGLE3", folder);
+  }
   model_ = std::make_unique<MlaModel>(config, loader, *kernels_, plan_.context_length + margin);
   pages_per_slot_ = ceil_div(plan_.context_length + margin, int64_t{options_.page_size});
   page_count_ = 1 + ceil_div(plan_.cached_tokens, int64_t{options_.page_size});

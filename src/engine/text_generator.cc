@@ -71,7 +71,8 @@ void TextGenerator::prefill(RequestState& request) {
 }
 
 GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Request& options,
-                                        const std::function<void(const Event&)>& on_token) {
+                                        const std::function<void(const Event&)>& on_token,
+                                        const std::function<bool()>& is_stopped) {
   check_generation(prompt, options, tokenizer_, model_.config(), model_.context_length());
   Request with_grammar = options;
   if (const auto error = grammars_.prepare(with_grammar))
@@ -87,7 +88,9 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
     if (index < logprobs.size()) event.logprobs = logprobs[index];
     event.rejected.assign(rejected.begin(), rejected.end());
     on_token(event);
-    return !event.finish.has_value();
+    if (event.finish || !is_stopped || !is_stopped()) return !event.finish.has_value();
+    stats.finish = FinishReason::kAborted;
+    return false;
   };
 
   RequestState request;

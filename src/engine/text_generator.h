@@ -27,9 +27,10 @@ class TextGenerator {
   // tokenizer may be null: then events carry no text and stop strings are refused.
   TextGenerator(LoadedModel& model, const Tokenizer* tokenizer);
 
-  // Throws what check_generation throws.
+  // Throws what check_generation throws. `is_stopped`, asked after every token, ends it (kAborted).
   GenerationStats generate(std::vector<int32_t> prompt, const Request& options,
-                           const std::function<void(const Event&)>& on_token);
+                           const std::function<void(const Event&)>& on_token,
+                           const std::function<bool()>& is_stopped = {});
 
  private:
   void prefill(RequestState& request);

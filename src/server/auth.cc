@@ -83,7 +83,7 @@ std::optional<ApiError> Auth::refuse(const HttpRequest& request, Access access) 
 }
 
 std::vector<std::string> read_key_file(const std::string& path) {
-  std::istringstream lines(read_text_file(path, 1 << 20, ErrorCode::kUsage));
+  std::istringstream lines(read_input(path, 1 << 20));
   std::vector<std::string> keys;
   for (std::string line; std::getline(lines, line);) {
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();

@@ -209,6 +209,42 @@ TEST_F(CommandErrors, FilesOfOtherFormatsAreNamed) {
   expect_refused(run, 3, "and model.safetensors is missing: give the model in Hugging Face layout");
 }
 
+TEST_F(CommandErrors, WhatWasNotDownloadedIsNamed) {
+  expect_refused("run no-such-owner/model -p x", 3,
+                 "no-such-owner/model: no such folder (if it is a model of the Hugging Face hub: "
+                 "`hf download no-such-owner/model --local-dir DIR` gets it)");
+  for (const std::string path : {"no-such-folder", "./no-such/folder", "'~/model'", "no-such/"})
+    expect_refused("run " + path + " -p x", 3, "no such folder (`foresail make-model` writes one");
+
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 9\n";
+  const std::filesystem::path tales = model_path("tales");
+  std::filesystem::copy_file(tales / "config.json", folder_ / "config.json");
+  write_file(folder_ / "tokenizer.json", pointer);
+  const std::string run = "run " + folder_.string() + " -p x";
+  expect_refused(run, 3, "tokenizer.json is a Git LFS pointer, not the file itself: run `git lfs");
+  std::filesystem::remove(folder_ / "tokenizer.json");
+  std::filesystem::copy_file(tales / "tokenizer.json", folder_ / "tokenizer.json");
+  write_file(folder_ / "model.safetensors", pointer);
+  expect_refused(run, 3, "model.safetensors is a Git LFS pointer, not the file itself: run `git");
+}
+
+TEST_F(CommandErrors, DraftFoldersThatDoNotFit) {
+  const std::string run = "run " + model_path("tales") + " -p x --speculative-algorithm ";
+  for (const char* algorithm : {"EAGLE", "EAGLE3", "STANDALONE"})
+    expect_refused(run + algorithm + " --speculative-draft-model-path /no/such", 3,
+                   "/no/such: no such folder");
+  expect_refused(run + "EAGLE --speculative-draft-model-path " + model_path("tales-eagle3"), 2,
+                 "tales-eagle3 is an EAGLE-3 head: choose EAGLE3");
+}
+
+// Standard input and pipes have no size beforehand.
+TEST_F(CommandErrors, InputsWithoutEndAreRefused) {
+  expect_refused("run " + model_path("tales") + " --prompt-file /dev/zero", 2,
+                 "/dev/zero has more than the 67108864 bytes allowed");
+  expect_refused("run " + model_path("tales") + " --prompt-file - </dev/zero", 2,
+                 "standard input has more than the 67108864 bytes allowed");
+}
+
 TEST_F(CommandErrors, ADraftHeadIsNoModel) {
   const std::string head = std::string(FORESAIL_SOURCE_DIR) + "/models/tales-eagle3";
   for (const char* command : {"run -p x ", "serve --port 0 --quiet ", "inspect "})

@@ -1,6 +1,7 @@
 // The embedding API: streams, cancellation, several callers, shutdown.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <thread>
 
 #include "engine/engine_harness.h"
@@ -109,6 +110,27 @@ TEST(Engine, RefusesBadRequestsAtOnce) {
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().param, "max_tokens");
   EXPECT_NE(result.error().message.find("100000"), std::string::npos);
+}
+
+// What the commands' flags do not let through, a program may ask for.
+TEST(Engine, ThrowsForOptionsOutOfRange) {
+  const auto throws = [](const auto& change, const std::string& message) {
+    EngineOptions wrong = options();
+    change(wrong);
+    try {
+      Engine engine(wrong);
+      ADD_FAILURE() << message;
+    } catch (const std::runtime_error& error) {
+      EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
+    }
+  };
+  throws([](EngineOptions& o) { o.threads = -1; }, "--threads -1 is out of range");
+  throws([](EngineOptions& o) { o.mem_fraction_static = 1.5; }, "--mem-fraction-static 1.5 is out");
+  throws([](EngineOptions& o) { o.mem_fraction_static = NAN; }, "--mem-fraction-static nan is out");
+  throws([](EngineOptions& o) { o.speculative.steps = 16; }, "--speculative-num-steps 16 is out");
+  throws([](EngineOptions& o) { o.page_size = 7; }, "--page-size 7");
+  throws([](EngineOptions& o) { o.chunked_prefill_size = 0; }, "--chunked-prefill-size 0");
+  throws([](EngineOptions& o) { o.max_running_requests = 0; }, "--max-running-requests 0");
 }
 
 TEST(Engine, ThrowsForAModelThatIsNotThere) {

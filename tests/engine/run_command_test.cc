@@ -1,11 +1,15 @@
 // `foresail run` and `foresail chat`, as a user runs them.
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdio>
 #include <filesystem>
 #include <sstream>
+#include <utility>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -46,6 +50,30 @@ TEST(RunCommand, AnEmptyPromptStartsFromTheBeginToken) {
   EXPECT_EQ(empty["output_tokens"], 5);
 }
 
+TEST(RunCommand, ThePromptMayComeFromAPipe) {
+  const std::string given =
+      std::string(FORESAIL_BIN_DIR) + "/foresail run " + model_path("tales") + " -n 5 --quiet ";
+  const std::string text = printed(given + "-p Once");
+  EXPECT_EQ(printed("printf Once | " + given + "--prompt-file -"), text);
+  EXPECT_EQ(printed("printf Once | " + given + "--prompt-file /dev/stdin"), text);
+}
+
+TEST(InspectCommand, SizesOfAQuantisedModelAreThoseOfBf16) {
+  const std::filesystem::path folder =
+      testing::TempDir() + "foresail_inspect_" + std::to_string(getpid());
+  std::filesystem::create_directories(folder);
+  Json config = *parse_json(
+      read_text_file(std::filesystem::path(model_path("tales")) / "config.json", 1 << 20));
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+  write_file(folder / "config.json", json_text(config));
+  const std::string text =
+      printed(std::string(FORESAIL_BIN_DIR) + "/foresail inspect " + folder.string());
+  EXPECT_NE(text.find(" MiB in bf16; this one is stored as FP8 block, which is not supported yet"),
+            std::string::npos)
+      << text;
+  std::filesystem::remove_all(folder);
+}
+
 class ChatCommand : public testing::Test {
  protected:
   ~ChatCommand() override { std::filesystem::remove(errors_); }
@@ -73,6 +101,70 @@ TEST_F(ChatCommand, EmptyLinesAreSkippedAndResetStartsAnew) {
   EXPECT_EQ(answers[2], answers[0]);
   EXPECT_NE(answers[1], answers[0]);
   EXPECT_EQ(said_, "(a new conversation)\n");
+}
+
+TEST_F(ChatCommand, ExitAndQuitLeave) {
+  EXPECT_EQ(chat("The sea\\n/exit\\nThe sea\\n", "-n 6").size(), 1u);
+  EXPECT_TRUE(chat("/quit\\nThe sea\\n", "-n 6").empty());
+}
+
+// A conversation on a terminal, until what is shown holds some text.
+class Terminal {
+ public:
+  explicit Terminal(std::vector<std::string> command) {
+    std::vector<char*> arguments;
+    for (std::string& argument : command) arguments.push_back(argument.data());
+    arguments.push_back(nullptr);
+    child_ = forkpty(&terminal_, nullptr, nullptr, nullptr);
+    if (child_ == 0) {
+      execv(arguments[0], arguments.data());
+      _exit(127);
+    }
+  }
+  ~Terminal() {
+    close(terminal_);
+    if (child_ < 0) return;
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+  }
+
+  void type(const std::string& keys) {
+    EXPECT_EQ(write(terminal_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
+  }
+  // What is shown from where the last call ended up to `end`, or to the end of the program.
+  std::string show_until(const std::string& end) {
+    std::string text;
+    for (char c; text.find(end) == std::string::npos && read(terminal_, &c, 1) == 1;)
+      text.push_back(c);
+    return text;
+  }
+  int wait_status() {
+    int status = 0;
+    EXPECT_GT(waitpid(std::exchange(child_, -1), &status, 0), 0);
+    return status;
+  }
+
+ private:
+  int terminal_ = -1;
+  pid_t child_ = -1;
+};
+
+TEST_F(ChatCommand, CtrlCEndsAnAnswerAndAtThePromptTheProgram) {
+  const std::string key = "\x03";
+  Terminal terminal({std::string(FORESAIL_BIN_DIR) + "/foresail", "chat", model_path("tales"),
+                     "--quiet", "--temperature", "1", "--ignore-eos", "-n", "2000"});
+  terminal.show_until("> ");
+  for (int turn = 0; turn < 2; ++turn) {
+    terminal.type("The sea\n");
+    terminal.show_until("The sea\r\n");
+    terminal.show_until(" ");  // the answer has begun
+    terminal.type(key);
+    EXPECT_NE(terminal.show_until("\r\n> ").find("^C"), std::string::npos);
+  }
+  terminal.type(key);
+  terminal.show_until("no more");
+  const int status = terminal.wait_status();
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
 }
 
 TEST_F(ChatCommand, AFullContextDropsTheOldestTurns) {
