@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 #include <cstdio>
 
+#include "apps/generation_stats.h"
 #include "apps/model_flags.h"
 #include "apps/sampling_flags.h"
 #include "apps/token_printer.h"
@@ -30,27 +31,6 @@ Json stats_json(const GenerationStats& stats) {
           {"accept_length", stats.accept_length()},
           {"drafted_at", stats.drafted_at},
           {"accepted_at", stats.accepted_at}};
-}
-
-void print_stats(const GenerationStats& stats, bool speculating, bool simulated) {
-  const auto later_tokens = static_cast<double>(stats.output_tokens - 1);
-  fmt::print(
-      stderr,
-      "prefill {} tokens in {:.3f} s ({:.1f} tok/s), decode {} tokens in {:.3f} s ({:.1f} tok/s)",
-      stats.prompt_tokens, stats.prefill_s,
-      static_cast<double>(stats.prompt_tokens) / stats.prefill_s, stats.output_tokens,
-      stats.decode_s, stats.decode_s > 0 ? later_tokens / stats.decode_s : 0.0);
-  if (speculating) {
-    fmt::print(stderr, ", accept length {:.2f} (1 + accepted/passes with drafts",
-               stats.accept_length());
-    // A position that no pass drafted has no rate.
-    for (size_t i = 0; i < stats.accepted_at.size() && stats.drafted_at[i] > 0; ++i)
-      fmt::print(stderr, "{} {:.0f} %", i == 0 ? "; accepted of drafted, by position" : ",",
-                 100.0 * static_cast<double>(stats.accepted_at[i]) /
-                     static_cast<double>(stats.drafted_at[i]));
-    fmt::print(stderr, "){}", simulated ? " SIMULATED" : "");
-  }
-  fmt::print(stderr, "\n");
 }
 
 // Of the whole run, prefill included.
