@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <iostream>
 
-#include "apps/model_flags.h"
+#include "apps/engine_flags.h"
+#include "apps/generation_stats.h"
 #include "apps/sampling_flags.h"
 #include "apps/token_printer.h"
 #include "base/error.h"
@@ -17,9 +18,10 @@ namespace foresail {
 namespace {
 
 struct ChatFlags {
-  ModelFlags model;
+  EngineFlags engine;
   Request generation;
   std::string system;
+  bool stats = false;
 };
 
 // What was said so far, as much of it as the context has room for.
@@ -64,6 +66,7 @@ class StopKey {
     sigaction(SIGINT, &action, &before_);
   }
   ~StopKey() { sigaction(SIGINT, &before_, nullptr); }
+  bool was_pressed() const { return stop_was_asked != 0; }
   StopKey(const StopKey&) = delete;
   StopKey& operator=(const StopKey&) = delete;
 
@@ -71,17 +74,41 @@ class StopKey {
   struct sigaction before_ {};
 };
 
+[[noreturn]] void throw_failure(const EngineLoop& loop) {
+  if (loop.stats().nan_logits > 0) throw_error(ErrorCode::kModel, "{}", kNoNumbers);
+  throw_error(ErrorCode::kDevice, "no answer, because of the error told above");
+}
+
+// Runs the one request to its end, or until it is told to stop.
+GenerationStats answer(EngineLoop& loop, Request request,
+                       const std::function<void(const Event&)>& on_token, const StopKey* key) {
+  Result<PreparedRequest> prepared = loop.prepare(std::move(request));
+  if (!prepared) throw_error(ErrorCode::kUsage, "{}", prepared.error().message);
+  GenerationStats stats;
+  const RequestId id =
+      loop.submit(std::move(*prepared), [&](const Event& event, const GenerationStats& figures) {
+        on_token(event);
+        stats = figures;
+      });
+  while (loop.step())
+    if (key != nullptr && key->was_pressed()) loop.abort(id);
+  if (stats.finish == FinishReason::kFailed) throw_failure(loop);
+  return stats;
+}
+
 void chat(ChatFlags& flags) {
-  const auto tokenizer = load_tokenizer(flags.model.options.model_path);
-  const ChatTemplate chat_template = ChatTemplate::load(flags.model.options.model_path);
-  const ModelConfig config = read_model_config(flags.model.options.model_path);
+  const std::string& model_path = flags.engine.model.options.model_path;
+  const auto tokenizer = load_tokenizer(model_path);
+  const ChatTemplate chat_template = ChatTemplate::load(model_path);
+  const ModelConfig config = read_model_config(model_path);
   Request request = flags.generation;
   request.input_ids = {0};  // the others are looked at before the weights are
   const auto valid = validate_request(request, tokenizer.get(), config.vocab_size);
   if (!valid) throw_error(ErrorCode::kUsage, "{}", valid.error().message);
   request.input_ids.clear();
-  const auto model = load_model(flags.model);
-  TextGenerator generator(*model, tokenizer.get());
+  const auto model = load_engine_model(flags.engine);
+  // Its prefix cache keeps the turns before.
+  EngineLoop loop(*model, tokenizer.get(), flags.engine.engine);
   const TokenPrinter printer;
   Conversation conversation(flags.system);
   const int64_t context = model->context_length();
@@ -124,19 +151,23 @@ void chat(ChatFlags& flags) {
       conversation.take_back();
       continue;
     }
+    request.input_ids = std::move(ids);
     request.max_tokens = std::min(flags.generation.max_tokens, room);
     request.min_tokens = std::min(flags.generation.min_tokens, request.max_tokens);
     std::string reply;
     const auto key = prompts ? std::make_unique<StopKey>() : nullptr;
-    generator.generate(
-        ids, request,
+    const GenerationStats stats = answer(
+        loop, request,
         [&](const Event& event) {
           reply += event.text;
           printer(event);
         },
-        [&] { return key != nullptr && stop_was_asked != 0; });
+        key.get());
     fmt::print("\n");
     std::fflush(stdout);
+    if (flags.stats)
+      print_stats(stats, model->drafter() != nullptr,
+                  flags.engine.model.simulate_accept_length > 0);
     conversation.say("assistant", reply);
   }
 }
@@ -145,13 +176,17 @@ void chat(ChatFlags& flags) {
 
 void add_chat_command(Command& app) {
   auto flags = std::make_shared<ChatFlags>();
+  flags->engine.engine.max_running_requests = 1;
   Command* command =
       app.add_subcommand("chat", "Talk to a model, one line at a time; /reset starts anew");
-  add_model_flags(*command, flags->model, true);
+  add_model_flags(*command, flags->engine.model, true);
   add_sampling_flags(*command, flags->generation);
   command->add_option("--system", flags->system, "system message");
+  command->add_flag("--stats", flags->stats,
+                    "print tokens/s, what was cached of the prompt, and accept length");
   command->callback([flags, command] {
-    add_model_defaults(*command, flags->model.options.model_path, flags->generation.sampling);
+    add_model_defaults(*command, flags->engine.model.options.model_path,
+                       flags->generation.sampling);
     chat(*flags);
   });
 }

@@ -71,8 +71,7 @@ void TextGenerator::prefill(RequestState& request) {
 }
 
 GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Request& options,
-                                        const std::function<void(const Event&)>& on_token,
-                                        const std::function<bool()>& is_stopped) {
+                                        const std::function<void(const Event&)>& on_token) {
   check_generation(prompt, options, tokenizer_, model_.config(), model_.context_length());
   Request with_grammar = options;
   if (const auto error = grammars_.prepare(with_grammar))
@@ -88,9 +87,7 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
     if (index < logprobs.size()) event.logprobs = logprobs[index];
     event.rejected.assign(rejected.begin(), rejected.end());
     on_token(event);
-    if (event.finish || !is_stopped || !is_stopped()) return !event.finish.has_value();
-    stats.finish = FinishReason::kAborted;
-    return false;
+    return !event.finish.has_value();
   };
 
   RequestState request;
@@ -114,7 +111,7 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
     if (!request.failed) return;
     const std::string limit = request.guide.exceeded_limit();
     if (!limit.empty()) throw_error(ErrorCode::kUsage, "{}", OutputGrammars::too_complex(limit));
-    throw_error(ErrorCode::kModel, "the model's output is not usable: its logits are not numbers");
+    throw_error(ErrorCode::kModel, "{}", kNoNumbers);
   };
   prefill(request);
   check_failure();

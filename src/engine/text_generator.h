@@ -1,4 +1,4 @@
-// One request from prompt to text on a loaded model: the loop behind `run`, `chat` and `eval`.
+// One request from prompt to text on a loaded model: the loop behind `run` and `eval`.
 // Owner: a command. Thread rule: one caller.
 #pragma once
 
@@ -22,15 +22,18 @@ void check_generation(const std::vector<int32_t>& prompt, const Request& request
                       const Tokenizer* tokenizer, const ModelConfig& config,
                       int64_t context_length);
 
+// Why a generation ended without its text.
+inline constexpr const char* kNoNumbers =
+    "the model's output is not usable: its logits are not numbers";
+
 class TextGenerator {
  public:
   // tokenizer may be null: then events carry no text and stop strings are refused.
   TextGenerator(LoadedModel& model, const Tokenizer* tokenizer);
 
-  // Throws what check_generation throws. `is_stopped`, asked after every token, ends it (kAborted).
+  // Throws what check_generation throws.
   GenerationStats generate(std::vector<int32_t> prompt, const Request& options,
-                           const std::function<void(const Event&)>& on_token,
-                           const std::function<bool()>& is_stopped = {});
+                           const std::function<void(const Event&)>& on_token);
 
  private:
   void prefill(RequestState& request);

@@ -5,8 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <sstream>
 #include <utility>
@@ -14,6 +17,9 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "engine/engine_harness.h"
+#include "engine/load_tokenizer.h"
+#include "text/chat_prompt.h"
+#include "text/render_input.h"
 
 namespace foresail {
 namespace {
@@ -78,15 +84,19 @@ class ChatCommand : public testing::Test {
  protected:
   ~ChatCommand() override { std::filesystem::remove(errors_); }
 
-  // The answers, a line each; said_ has what was written beside them.
-  std::vector<std::string> chat(const std::string& lines, const std::string& flags) {
-    const std::string text =
+  // What is printed; said_ has what was written beside it.
+  std::string text_of(const std::string& lines, const std::string& flags) {
+    std::string text =
         printed("printf '" + lines + "' | " + FORESAIL_BIN_DIR + "/foresail chat " +
                     model_path("tales") + " --quiet --temperature 0 --ignore-eos " + flags,
                 errors_);
     said_ = read_text_file(errors_, 1 << 20);
+    return text;
+  }
+  // The answers, a line each.
+  std::vector<std::string> chat(const std::string& lines, const std::string& flags) {
     std::vector<std::string> answers;
-    std::istringstream stream(text);
+    std::istringstream stream(text_of(lines, flags));
     for (std::string line; std::getline(stream, line);) answers.push_back(line);
     return answers;
   }
@@ -106,6 +116,112 @@ TEST_F(ChatCommand, EmptyLinesAreSkippedAndResetStartsAnew) {
 TEST_F(ChatCommand, ExitAndQuitLeave) {
   EXPECT_EQ(chat("The sea\\n/exit\\nThe sea\\n", "-n 6").size(), 1u);
   EXPECT_TRUE(chat("/quit\\nThe sea\\n", "-n 6").empty());
+}
+
+// One turn of a conversation that is computed anew from its first token.
+struct Turn {
+  std::vector<int32_t> prompt;
+  Output output;
+};
+
+std::vector<Turn> turns_alone(const std::vector<std::string>& messages, int64_t max_tokens) {
+  ModelOptions options;
+  options.model_path = model_path("tales");
+  options.attention_path = "absorbed";
+  LoadedModel model(options);
+  const auto tokenizer = load_tokenizer(options.model_path);
+  const ChatTemplate chat_template = ChatTemplate::load(options.model_path);
+  TextGenerator generator(model, tokenizer.get());
+  Request request;
+  request.max_tokens = max_tokens;
+  request.sampling.temperature = 0.0f;
+  request.ignore_eos = true;
+  RenderInput said;
+  said.add_generation_prompt = true;
+  std::vector<Turn> turns;
+  for (const std::string& message : messages) {
+    said.messages.push_back({{"role", "user"}, {"content", message}});
+    Turn turn{*chat_prompt(chat_template, *tokenizer, said), {}};
+    generator.generate(turn.prompt, request, [&](const Event& event) {
+      turn.output.ids.push_back(event.token);
+      turn.output.text += event.text;
+    });
+    said.messages.push_back({{"role", "assistant"}, {"content", turn.output.text}});
+    turns.push_back(std::move(turn));
+  }
+  return turns;
+}
+
+TEST_F(ChatCommand, OnlyWhatIsNewIsPrefilledAndTheTextIsThatOfAWholePrefill) {
+  const std::vector<std::string> messages = {"Tell me of the sea", "And the ship?", "And then?"};
+  const std::vector<Turn> turns = turns_alone(messages, 40);
+  std::string lines, expected;
+  for (size_t i = 0; i < turns.size(); ++i) {
+    lines += messages[i] + "\\n";
+    expected += turns[i].output.text + "\n";
+  }
+  for (const std::string drafts : {"", " --speculative-algorithm MTP --speculative-fixed"}) {
+    const std::string flags = "-n 40 --attention-path absorbed --page-size 1 --stats" + drafts;
+    EXPECT_EQ(text_of(lines, flags), expected) << drafts;
+    std::istringstream said(said_);
+    for (size_t i = 0; i < turns.size(); ++i) {
+      SCOPED_TRACE(drafts + " turn " + std::to_string(i));
+      std::string line;
+      ASSERT_TRUE(std::getline(said, line));
+      const std::vector<int32_t>& prompt = turns[i].prompt;
+      int64_t cached = 0;
+      if (i > 0) {
+        std::vector<int32_t> before = turns[i - 1].prompt;
+        before.insert(before.end(), turns[i - 1].output.ids.begin(), turns[i - 1].output.ids.end());
+        const auto same = std::mismatch(before.begin(), before.end(), prompt.begin(), prompt.end());
+        // Text that is read again may make other tokens than those that wrote it, but these do not.
+        ASSERT_EQ(same.first, before.end());
+        // Nothing came after the last token, so it was never computed.
+        cached = static_cast<int64_t>(before.size()) - 1;
+      }
+      const auto prompt_len = static_cast<int64_t>(prompt.size());
+      std::string start = "prefill " + std::to_string(prompt_len - cached) + " tokens";
+      if (cached > 0) start += " after " + std::to_string(cached) + " cached ones";
+      EXPECT_EQ(line.substr(0, start.size() + 4), start + " in ") << line;
+    }
+  }
+}
+
+// tales with a final norm that is no number.
+void write_broken_tales(const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  for (const auto& entry : std::filesystem::directory_iterator(model_path("tales"))) {
+    const std::filesystem::path to = folder / entry.path().filename();
+    if (to.extension() != ".safetensors") {
+      std::filesystem::create_symlink(entry.path(), to);
+      continue;
+    }
+    std::string bytes = read_text_file(entry.path(), 1 << 30);
+    uint64_t header_size = 0;
+    std::memcpy(&header_size, bytes.data(), sizeof header_size);
+    const Json header = Json::parse(bytes.substr(8, header_size));
+    if (header.contains("model.norm.weight")) {
+      const size_t at = header["model.norm.weight"]["data_offsets"][0];
+      std::memset(bytes.data() + 8 + header_size + at, 0xFF, 2);
+    }
+    write_file(to, bytes);
+  }
+}
+
+TEST_F(ChatCommand, AnAnswerWithoutNumbersEndsTheProgramAsItEndsARun) {
+  const std::filesystem::path folder =
+      testing::TempDir() + "foresail_broken_" + std::to_string(getpid());
+  write_broken_tales(folder);
+  const std::string program = std::string(FORESAIL_BIN_DIR) + "/foresail ";
+  for (const std::string& command :
+       {"echo The sea | " + program + "chat ", program + "run -p The "}) {
+    const std::string all = command + folder.string() + " --quiet 2>" + errors_;
+    const int status = std::system(all.c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 3) << command;
+    EXPECT_EQ(read_text_file(errors_, 1 << 20),
+              "error: the model's output is not usable: its logits are not numbers\n");
+  }
+  std::filesystem::remove_all(folder);
 }
 
 // A conversation on a terminal, until what is shown holds some text.
