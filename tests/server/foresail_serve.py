@@ -11,10 +11,11 @@ FORESAIL, MODEL = sys.argv[1:3]
 class Server:
     """On a free port, with what the tests have in common; it does not outlive the test.
 
-    `more` goes to Popen."""
+    Silent unless `log` is a format: then it says all it has to say. `more` goes to Popen."""
 
-    def __init__(self, *flags, model=MODEL, **more):
-        command = [FORESAIL, "serve", model, "--port", "0", "--quiet", "--log-format", "off"]
+    def __init__(self, *flags, model=MODEL, log=None, **more):
+        command = [FORESAIL, "serve", model, "--port", "0",
+                   *(["--log-format", log] if log else ["--quiet", "--log-format", "off"])]
         self.process = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, text=True,
                                         **more)
         atexit.register(self.process.kill)

@@ -1,0 +1,199 @@
+"""What `foresail serve` writes about requests: never prompts, outputs or keys, whatever becomes
+of them.
+
+log_test.py FORESAIL MODEL
+"""
+
+import http.client
+import json
+import os
+import socket
+import sys
+import tempfile
+import unittest
+
+from foresail_serve import Server
+
+# In every place where a client's text or a key may stand.
+TEXT, KEY, ADMIN, WRONG = "qzxtext", "qzxkey", "qzxroot", "qzxwrong"
+MARK = "qzx"
+FIELDS = {
+    "request": {"id", "path", "outcome", "choices", "finish", "prompt_tokens", "cached_tokens",
+                "output_tokens", "ttft_ms", "total_ms", "accept_length"},
+    "refused": {"id", "method", "path", "status"},
+}
+PLAIN = {"max_tokens": 24, "temperature": 0, "ignore_eos": True}
+MARKED = {"type": "object", "properties": {TEXT: {"const": TEXT}}, "required": [TEXT]}
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+
+
+def said(text):
+    return {"messages": [{"role": "system", "content": TEXT}, {"role": "user", "content": text}]}
+
+
+ANSWERED = [  # path, fields
+    (COMPLETIONS, {"prompt": f"The {TEXT} sailed", "echo": True, "logprobs": 2}),
+    (COMPLETIONS, {"prompt": [f"{TEXT} one", f"{TEXT} two"], "n": 2, "stop": TEXT, "user": TEXT}),
+    (COMPLETIONS, {"prompt": TEXT, "stream": True, "cache_salt": TEXT, "regex": f"{TEXT}[a-c]+"}),
+    (CHAT, said(TEXT)),
+    (CHAT, said(TEXT) | {"stream": True, "stream_options": {"include_usage": True}}),
+    (CHAT, said(TEXT) | {"response_format": {"type": "json_schema", "json_schema": {
+        "name": TEXT, "schema": MARKED}}}),
+    ("/generate", {"text": TEXT, "sampling_params": {"max_new_tokens": 8, "stop": [TEXT]}}),
+    ("/tokenize", {"prompt": TEXT}),
+    (CHAT + "/render", said(TEXT)),
+]
+REFUSED = [  # path, body
+    (COMPLETIONS, f'{{"prompt": "{TEXT}'),
+    (COMPLETIONS, TEXT),
+    (COMPLETIONS, f'"{TEXT}"'),
+    (COMPLETIONS, f'{{"prompt": "{TEXT}", "prompt": "{TEXT}"}}'),
+    (COMPLETIONS, b'{"prompt": "' + TEXT.encode() + b'\xff\xfe"}'),
+    (COMPLETIONS, f'{{"prompt": "{TEXT}\\ud800"}}'),
+    (COMPLETIONS, "[" * 5000 + f'"{TEXT}"'),
+] + [(path, json.dumps(fields)) for path, fields in [
+    (COMPLETIONS, {"prompt": TEXT, "max_tokens": TEXT}),
+    (COMPLETIONS, {"prompt": TEXT, "model": TEXT}),
+    (COMPLETIONS, {"prompt": TEXT, "temperature": [TEXT]}),
+    (COMPLETIONS, {"prompt": f"{TEXT} " * 5000}),
+    (COMPLETIONS, {"prompt": {TEXT: TEXT}}),
+    (COMPLETIONS, {"prompt": TEXT, "regex": f"({TEXT}"}),
+    (COMPLETIONS, {"prompt": TEXT, "logit_bias": {TEXT: 1}}),
+    (COMPLETIONS, {"prompt": TEXT, "stop": [TEXT] * 100}),
+    (CHAT, {"messages": [{"role": TEXT, "content": TEXT}]}),
+    (CHAT, {"messages": TEXT}),
+    (CHAT, said(TEXT) | {"tools": [{"type": TEXT}], "tool_choice": TEXT}),
+    (CHAT, said(TEXT) | {"response_format": {"type": "json_schema", "json_schema": {
+        "name": TEXT, "schema": {"type": TEXT, "pattern": f"({TEXT}"}}}}),
+    (CHAT, said(TEXT) | {"chat_template": TEXT}),
+    ("/generate", {"text": TEXT, "sampling_params": {"max_new_tokens": TEXT}}),
+    ("/tokenize", {"prompt": 5, TEXT: TEXT}),
+]]
+
+
+def text_of(answer):
+    return [choice.get("text") or choice.get("message", {}).get("content") or ""
+            for choice in answer.get("choices", [])] + [answer.get("text", "")]
+
+
+class LoggedServer:
+    def __init__(self, form, folder):
+        self.errors = open(os.path.join(folder, "log"), "w+", encoding="utf-8")
+        keys = os.path.join(folder, "keys")
+        with open(keys, "w", encoding="utf-8") as file:
+            file.write(KEY + "\n")
+        self.server = Server("--threads", "1", "--context-length", "1024", "--api-key-file", keys,
+                             "--speculative-algorithm", "MTP", "--max-body-bytes", "262144",
+                             log=form, stderr=self.errors,
+                             env=os.environ | {"FORESAIL_ADMIN_API_KEY": ADMIN})
+
+    def ask(self, path, body=None, key=KEY):
+        host = self.server.address
+        connection = http.client.HTTPConnection(host, timeout=60)
+        connection.request("POST" if body is not None else "GET", path,
+                           body.encode() if isinstance(body, str) else body,
+                           {"Content-Type": "application/json", "Authorization": f"Bearer {key}"})
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        return answer.status, content
+
+    def send(self, data, wait_for=b"\r\n\r\n"):
+        """What comes back of bytes that http.client would not send; then it leaves."""
+        host, port = self.server.address.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            connection.sendall(data)
+            answer = b""
+            while wait_for not in answer and (part := connection.recv(4096)):
+                answer += part
+            return answer
+
+    def end(self):
+        """All that it wrote, once it is gone."""
+        assert self.server.stop() == 0
+        self.errors.seek(0)
+        with self.errors:
+            return self.errors.read()
+
+
+def head(method, target, body=b"", *fields):
+    lines = [f"{method} {target} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {KEY}",
+             "Content-Type: application/json", *fields]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+class Logs(unittest.TestCase):
+    def answered(self, server):
+        """The outputs."""
+        outputs = []
+        for path, fields in ANSWERED:
+            body = json.dumps((PLAIN if path.startswith("/v1/c") else {}) | fields)
+            status, content = server.ask(path, body)
+            self.assertEqual(status, 200, (path, body, content))
+            if not fields.get("stream"):
+                outputs += text_of(json.loads(content))
+        return outputs
+
+    def refused(self, server):
+        for path, body in REFUSED:
+            status, content = server.ask(path, body)
+            self.assertIn(status, (400, 404), (path, body[:200], content))
+        self.assertEqual(server.ask(COMPLETIONS, '{"prompt": "' + TEXT * 50000 + '"}')[0], 413)
+        good = json.dumps({"prompt": TEXT, "max_tokens": 1})
+        for key in (WRONG, KEY + WRONG, f"{KEY} {WRONG}", ""):
+            self.assertEqual(server.ask(COMPLETIONS, good, key)[0], 401, key)
+        self.assertEqual(server.ask("/flush_cache", "", KEY)[0], 403)
+        self.assertEqual(server.ask("/flush_cache", "", ADMIN)[0], 200)
+        self.assertEqual(server.ask(f"/v1/models?api_key={KEY}&q={TEXT}", key=WRONG)[0], 401)
+        self.assertEqual(server.ask(f"/nothing?api_key={KEY}#{TEXT}")[0], 404)
+
+    def malformed(self, server):
+        body = json.dumps({"prompt": TEXT}).encode()
+        for data in (
+                head("GET", f"http://{KEY}:{KEY}@localhost/nothing?key={KEY}"),
+                head("POST", COMPLETIONS, body, f"Content-Length: {TEXT}"),
+                head("POST", COMPLETIONS, body + b"\r\n", "Transfer-Encoding: chunked"),
+                head("POST", COMPLETIONS, body, f"Transfer-Encoding: {TEXT}"),
+                head("GET", "/v1/models", b"", f"X-Request-Id: {KEY} {TEXT} \\\""),
+                head("GET", "/v1/models", b"", f"X-Long: {TEXT * 20000}"),
+                head("GET", "/v1/models", b"", f"{TEXT} without a colon"),
+                TEXT.encode() + b" \x00\x01\r\n\r\n"):
+            self.assertIn(b"HTTP/1.1 ", server.send(data), data[:300])
+
+    def leaves(self, server):
+        body = json.dumps({"prompt": TEXT, "stream": True} | PLAIN | {"max_tokens": 900}).encode()
+        length = f"Content-Length: {len(body)}"
+        self.assertIn(b"data: ", server.send(head("POST", COMPLETIONS, body, length), b"data: "))
+        server.send(head("POST", COMPLETIONS, body[:20], length), b"")
+        server.send(head("POST", COMPLETIONS, body, length), b"")
+
+    def test_nothing_that_was_asked_or_answered_and_no_key(self):
+        for form in ("json", "text"):
+            with self.subTest(form), tempfile.TemporaryDirectory() as folder:
+                server = LoggedServer(form, folder)
+                outputs = [text for text in self.answered(server) if len(text) >= 12]
+                self.refused(server)
+                self.malformed(server)
+                self.leaves(server)
+                log = server.end()
+                self.assertGreater(len(outputs), 5)
+                for secret in [MARK, *outputs, *(json.dumps(text)[1:-1] for text in outputs)]:
+                    self.assertNotIn(secret.lower(), log.lower())
+                if form == "json":
+                    self.look_at_lines(log)
+
+    def look_at_lines(self, log):
+        seen = []
+        for line in log.splitlines():
+            if not line.startswith("{"):
+                continue  # of the start and the end
+            fields = json.loads(line)
+            self.assertLessEqual(set(fields), {"time", "event"} | FIELDS[fields["event"]], line)
+            seen.append(fields.get("outcome") or fields["status"])
+        for what in ("client_gone", 400, 401, 403, 404):
+            self.assertIn(what, seen)
+        self.assertGreaterEqual(len(seen), len(ANSWERED) - 2 + len(REFUSED))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
