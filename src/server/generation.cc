@@ -300,7 +300,9 @@ TokenSource::Part Generation::parse(const Event& event, Choice& choice, Piece& p
                     : calls || parser.in_calls() ? Part::kCall
                                                  : Part::kContent;
   choice.cut_in_call = event.finish && parser.in_unfinished_call();
-  if (event.finish) parser.finish(delta, std::string_view(event.text).substr(text.size()));
+  if (event.finish)
+    parser.finish(delta, event.finish != FinishReason::kEndToken,
+                  std::string_view(event.text).substr(text.size()));
   piece.text += delta.content;
   if (spec_.include_reasoning) piece.reasoning += delta.reasoning;
   for (ToolCallDelta& call : delta.calls) {
