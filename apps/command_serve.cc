@@ -176,7 +176,10 @@ void add_http_flags(Command& command, ServeFlags& flags) {
           "file to listen on (AF_UNIX) instead of an address; the umask says who may connect")
       ->excludes("--host")
       ->excludes("--port");
-  count("--http-threads", serve.http_threads, "threads for all connections together", 1, 64);
+  count("--http-threads", serve.http_threads,
+        "threads for all connections together; from 2 on, one is kept from what large bodies "
+        "hold up",
+        1, 64);
   count("--max-connections", http.max_connections, "open connections", 1, 1'000'000);
   count("--max-queued-requests", serve.max_queued_requests,
         "requests that wait beyond those that run; more get 503", 0, 1'000'000);
