@@ -155,8 +155,12 @@ void serve(ServeFlags& flags) {
     fmt::print(stderr,
                "stopping: new requests get 503, running ones have {} s (again to end now)\n",
                flags.shutdown_timeout_s);
-  server.drain(std::chrono::seconds(flags.shutdown_timeout_s));
+  const int64_t cut = server.drain(std::chrono::seconds(flags.shutdown_timeout_s));
   signals.served();
+  // Who stops a server has set the limit, and gets what was asked for: that is no failure.
+  if (cut > 0)
+    fmt::print(stderr, "stopped: {} requests were cut off (--shutdown-timeout {})\n", cut,
+               flags.shutdown_timeout_s);
 }
 
 void add_http_flags(Command& command, ServeFlags& flags) {
@@ -201,7 +205,9 @@ void add_http_flags(Command& command, ServeFlags& flags) {
   count("--request-timeout", flags.request_timeout_s,
         "seconds that a request may take in all, then 504; 0: no limit", 0, 86400);
   count("--shutdown-timeout", flags.shutdown_timeout_s,
-        "seconds that running requests have after SIGTERM", 0, 86400);
+        "seconds that running requests have after SIGTERM; those that it cuts off are counted on "
+        "stderr, the exit status is 0",
+        0, 86400);
   count("--watchdog-timeout", flags.watchdog_timeout_s,
         "seconds that one step of the engine may take, then exit status 5; 0: no limit", 0, 86400);
   count("--max-logprobs", serve.api.max_logprobs, "log probabilities per token", 0, 1000);

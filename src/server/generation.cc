@@ -367,6 +367,11 @@ void Generation::close(const char* outcome) noexcept {
   if (std::exchange(closed_, true)) return;
   sources_.clear();
   release();
+  const auto is_aborted = [](const Choice& choice) {
+    return choice.finish == FinishReason::kAborted;
+  };
+  if (serving_.draining && std::any_of(record_.choices.begin(), record_.choices.end(), is_aborted))
+    ++serving_.metrics.cut_by_shutdown;
   try {
     log_end(outcome);
   } catch (const std::exception&) {  // no memory: a line is lost

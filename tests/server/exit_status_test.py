@@ -60,6 +60,23 @@ class ExitStatus(unittest.TestCase):
             self.assertTrue(answer.read().endswith(b"data: [DONE]\n\n"))
             self.assertEqual(server.end(), (0, ""))
 
+    def test_0_but_it_says_how_many_were_cut_off(self):
+        endless = {"prompt": "Once", "max_tokens": 2000, "ignore_eos": True, "stream": True}
+        for timeout in ("0", "300"):
+            server = Serve("--device", "ref", "--context-length", "2048",
+                           "--shutdown-timeout", timeout)
+            answers = [server.post(endless) for _ in range(2)]
+            for answer in answers:
+                self.assertTrue(answer.readline().startswith(b"data: "))
+            server.term()
+            if timeout == "300":  # the second one ends what the limit would not
+                time.sleep(0.5)
+                server.term()
+            for answer in answers:
+                self.assertIn(b"shutting_down", answer.read())
+            self.assertEqual(server.end(), (0, "stopped: 2 requests were cut off "
+                                               f"(--shutdown-timeout {timeout})\n"))
+
     def test_0_stopped_while_it_loads(self):
         process = subprocess.Popen([FORESAIL, "serve", MODEL, "--port", "0", "--log-format", "off"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
