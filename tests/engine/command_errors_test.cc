@@ -46,11 +46,13 @@ class CommandErrors : public testing::Test {
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
   }
   static std::string output_of(const std::string& arguments) {
-    const std::string command = std::string(FORESAIL_BIN_DIR) + "/foresail " + arguments;
+    return output_of_shell(std::string(FORESAIL_BIN_DIR) + "/foresail " + arguments);
+  }
+  static std::string output_of_shell(const std::string& command) {
     std::string text;
     std::FILE* const pipe = popen(command.c_str(), "r");
     for (int c; (c = std::fgetc(pipe)) != EOF;) text.push_back(static_cast<char>(c));
-    EXPECT_EQ(pclose(pipe), 0) << arguments;
+    EXPECT_EQ(pclose(pipe), 0) << command;
     return text;
   }
   void expect_run_refused(const std::string& flags, const std::string& message) {
@@ -224,6 +226,22 @@ TEST_F(CommandErrors, ADraftHeadIsNoModel) {
              "--speculative-algorithm EAGLE3");
   refused_as(R"({"architectures":["EAGLEModel"],"model_type":"eagle","model":{}})",
              "--speculative-algorithm EAGLE,");
+}
+
+// What a model needs is told anywhere; that a GPU which is not there is too small for it is no
+// news.
+TEST_F(CommandErrors, InspectForAGpuThatIsNotHere) {
+  const std::string inspect = "CUDA_VISIBLE_DEVICES= " + std::string(FORESAIL_BIN_DIR) +
+                              "/foresail inspect " + model_path("tales") + " --device cuda";
+  const std::string table = output_of_shell(inspect);
+  EXPECT_THAT(table, HasSubstr("no GPU        needs "));
+  EXPECT_THAT(table, HasSubstr("whether it fits is not known: "));
+  EXPECT_THAT(table, Not(HasSubstr("does not fit")));
+  const Json memory = Json::parse(output_of_shell(inspect + " --json"))["memory"];
+  EXPECT_GT(memory["total_bytes"], 0);
+  for (const char* name : {"available_bytes", "fits", "most_kv_tokens"})
+    EXPECT_TRUE(memory[name].is_null()) << memory;
+  EXPECT_TRUE(memory["unknown"].is_string()) << memory;
 }
 
 TEST_F(CommandErrors, MoreCacheThanAnyMachineHas) {
