@@ -16,6 +16,7 @@
 #include "apps/watchdog.h"
 #include "base/error.h"
 #include "base/memory_reserve.h"
+#include "checkpoint/draft_config.h"
 #include "server/auth.h"
 #include "server/server.h"
 #include "text/chat_syntax.h"
@@ -112,6 +113,17 @@ void resolve(ServeFlags& flags) {
   serve.both_reasoning_fields = flags.reasoning_field == "both";
 }
 
+// Before the port is opened: what is no model, or is not there, will never be served.
+void check_model_folders(const ModelOptions& options) {
+  const ModelConfig config = read_model_config(options.model_path);
+  const std::string& draft_path = options.speculative.draft_model_path;
+  if (draft_path.empty()) return;
+  const SpeculativeAlgorithm algorithm = options.speculative.algorithm;
+  if (algorithm == SpeculativeAlgorithm::kStandalone) read_model_config(draft_path);
+  if (algorithm == SpeculativeAlgorithm::kEagle || algorithm == SpeculativeAlgorithm::kEagle3)
+    read_draft_config(draft_path, config);
+}
+
 void print_limits(const ServeOptions& serve) {
   const HttpLimits& http = serve.http;
   fmt::print(stderr,
@@ -128,6 +140,7 @@ void serve(ServeFlags& flags) {
   if (quiet) spdlog::set_level(spdlog::level::warn);
   const MemoryReserve memory(kMemoryReserveBytes);
   StopSignals& signals = *new StopSignals();  // its thread runs to the end of the process
+  check_model_folders(flags.serve.engine);
   Server server(flags.serve);
   if (!quiet) {
     print_limits(flags.serve);

@@ -42,7 +42,9 @@ class Serve(Server):
 
 class ExitStatus(unittest.TestCase):
     def refused(self, *flags, model=MODEL):
-        result = subprocess.run([FORESAIL, "serve", model, "--port", "0", "--quiet", *flags],
+        if "--port" not in flags:
+            flags += ("--port", "0")
+        result = subprocess.run([FORESAIL, "serve", model, "--quiet", *flags],
                                 capture_output=True, text=True, timeout=60)
         self.assertEqual(result.stdout, "")
         self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
@@ -118,6 +120,14 @@ class ExitStatus(unittest.TestCase):
 
     def test_3_model(self):
         self.assertEqual(self.refused(model="/nonexistent")[0], 3)
+        # Before the port is opened: that this one is taken does not show.
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            draft = ("--speculative-draft-model-path", "/nonexistent", "--speculative-algorithm")
+            self.assertEqual(self.refused("--port", port, model="/nonexistent")[0], 3)
+            self.assertEqual(self.refused("--port", port, *draft, "EAGLE3")[0], 3)
+            self.assertEqual(self.refused("--port", port, *draft, "STANDALONE")[0], 3)
+            self.assertEqual(self.refused("--port", port)[0], 2)
         with tempfile.TemporaryDirectory() as folder:
             for name in os.listdir(MODEL):
                 if name.endswith(".json"):
