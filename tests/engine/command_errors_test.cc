@@ -228,6 +228,30 @@ TEST_F(CommandErrors, ADraftHeadIsNoModel) {
              "--speculative-algorithm EAGLE,");
 }
 
+// In the order of flag_groups.h, each once, and nothing of a shared group among a command's own.
+TEST_F(CommandErrors, HelpIsGrouped) {
+  const auto headings_of = [](const std::string& help) {
+    std::string headings;
+    std::istringstream lines(help);
+    for (std::string line; std::getline(lines, line);)
+      if (!line.empty() && line[0] != ' ' && line.ends_with(':')) headings += line;
+    return headings;
+  };
+  const std::string serve = output_of("serve --help");
+  EXPECT_EQ(headings_of(serve),
+            "Positionals:Options:Model:Device and memory:Speculation:Answers:Scheduling:Limits:"
+            "Network:Access:Logs and metrics:Attention, for experiments:");
+  const std::string run = output_of("run --help");
+  EXPECT_EQ(headings_of(run),
+            "Positionals:Options:Model:Drawing tokens:Device and memory:Speculation:"
+            "Logs and metrics:Attention, for experiments:");
+  const auto own_of = [](const std::string& help) { return help.substr(0, help.find("\nModel:")); };
+  EXPECT_EQ(own_of(serve).find("  --"), std::string::npos) << own_of(serve);
+  EXPECT_THAT(own_of(run), HasSubstr("--prompt-file"));
+  for (const char* flag : {"--port ", "--api-key ", "--max-total-tokens ", "--device "})
+    EXPECT_EQ(serve.find(std::string("  ") + flag), serve.rfind(std::string("  ") + flag)) << flag;
+}
+
 // What a model needs is told anywhere; that a GPU which is not there is too small for it is no
 // news.
 TEST_F(CommandErrors, InspectForAGpuThatIsNotHere) {
