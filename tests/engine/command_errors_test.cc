@@ -228,6 +228,27 @@ TEST_F(CommandErrors, ADraftHeadIsNoModel) {
              "--speculative-algorithm EAGLE,");
 }
 
+// A probe that was disturbed must not make the rows look better than the machine.
+TEST_F(CommandErrors, BenchSharesAreOfTheFasterProbes) {
+  std::istringstream lines(
+      output_of("bench kernels --threads 1 --filter rms_norm --json 2>/dev/null"));
+  std::vector<Json> rows;
+  for (std::string line; std::getline(lines, line);) rows.push_back(Json::parse(line));
+  ASSERT_GE(rows.size(), 2u);
+  const Json probe = rows.back();
+  ASSERT_EQ(probe["kind"], "probe");
+  const auto fastest = [&](const char* name) {
+    return std::max(probe[name][0].get<double>(), probe[name][1].get<double>());
+  };
+  rows.pop_back();
+  for (const Json& row : rows) {
+    EXPECT_NEAR(row["share_of_read_probe"].get<double>(),
+                row["bytes_per_s"].get<double>() / fastest("read_bytes_per_s"), 1e-9);
+    EXPECT_NEAR(row["share_of_arithmetic_probe"].get<double>(),
+                row["operations_per_s"].get<double>() / fastest("operations_per_s"), 1e-9);
+  }
+}
+
 // In the order of flag_groups.h, each once, and nothing of a shared group among a command's own.
 TEST_F(CommandErrors, HelpIsGrouped) {
   const auto headings_of = [](const std::string& help) {
