@@ -1,7 +1,9 @@
 // Rows 10 and 97 to 105 of the conformance checklist: clients that leave or dawdle, and the end.
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <deque>
 #include <thread>
 
 #include "server/live_server.h"
@@ -167,6 +169,33 @@ TEST_F(Lifecycle, Row103IdleConnectionsDoNotBlockANewRequest) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   EXPECT_GE(metric(port(), "foresail:http_connections", "state=\"idle\""), count);
   EXPECT_EQ(idle[0]->get("/livez").status, 200);
+}
+
+// Two threads, and two bodies that take one each for long: who asks for little does not wait.
+TEST_F(Lifecycle, LargeBodiesLeaveAThreadForOthers) {
+  OrderedJson body;
+  body["prompt"] = std::string(8 << 20, 'a');
+  const std::string request = request_text("POST", "/v1/completions", body.dump());
+  const auto is_answered = [](const TestClient& client) {
+    pollfd poll{.fd = client.descriptor(), .events = POLLIN, .revents = 0};
+    return ::poll(&poll, 1, 0) > 0;
+  };
+  std::deque<TestClient> clients;
+  std::vector<std::thread> senders;
+  for (int i = 0; i < 3; ++i) clients.emplace_back(port());
+  for (TestClient& client : clients) senders.emplace_back([&] { client.send(request); });
+  for (std::thread& sender : senders) sender.join();
+  TestClient other(port());
+  int answers = 0;
+  while (!std::any_of(clients.begin(), clients.end(), is_answered)) {
+    ASSERT_EQ(other.get("/livez").status, 200);
+    ++answers;
+  }
+  EXPECT_GT(answers, 20);
+  // One after the other they all have their turn, but for who has left.
+  clients.pop_back();
+  for (TestClient& client : clients) EXPECT_EQ(client.read().status, 400);  // too long
+  EXPECT_EQ(get("/livez").status, 200);
 }
 
 TEST_F(Lifecycle, Row104PipelinedAndHalfClosed) {

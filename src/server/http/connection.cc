@@ -24,7 +24,8 @@ constexpr size_t kMaxPipelinedBytes = 256 << 10;
 constexpr int kSendBufferBytes = 128 << 10;
 constexpr size_t kKeptBufferBytes = 64 << 10;
 constexpr std::chrono::milliseconds kLinger{2000};
-constexpr size_t kSmallBodyBytes = 64 << 10;  // comes in however much others send
+// Comes in however much others send, and is answered at once.
+constexpr size_t kSmallBodyBytes = 64 << 10;
 
 // The path of a request's target; proxies may send a whole URL.
 std::string path_of(std::string_view target) {
@@ -128,10 +129,11 @@ class ConnectionExchange final : public Exchange {
 };
 
 Connection::Connection(Socket socket, const HttpLimits& limits, HttpCounters& counters,
-                       HttpApplication& application)
+                       LongRequests& long_requests, HttpApplication& application)
     : socket_(std::move(socket)),
       limits_(limits),
       counters_(counters),
+      long_requests_(long_requests),
       application_(application),
       read_timer_(socket_.get_executor()),
       write_timer_(socket_.get_executor()),
@@ -366,9 +368,18 @@ void Connection::dispatch() {
   state_ = State::kBusy;
   ++counters_.busy;
   read_timer_.cancel();
-  const auto exchange =
-      std::make_shared<ConnectionExchange>(shared_from_this(), std::move(request_));
-  exchange_ = exchange;
+  exchange_ = std::make_shared<ConnectionExchange>(shared_from_this(), std::move(request_));
+  serve_in_turn();
+}
+
+// To parse and tokenize what a large body holds takes up to seconds.
+void Connection::serve_in_turn() {
+  const auto exchange = exchange_;
+  const bool is_long = exchange->request().body.size() > kSmallBodyBytes;
+  const LongRequests::Turn turn = is_long ? long_requests_.take_turn() : LongRequests::Turn();
+  if (is_long && !turn)
+    return exchange->after(LongRequests::delay(counters_.incoming_bytes),
+                           [this] { serve_in_turn(); });
   application_.serve(exchange);
   exchange->forget_body();  // parsed by now: it shall not stay as long as an answer takes
   holds_body(0);

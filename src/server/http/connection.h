@@ -15,6 +15,7 @@
 #include "server/http/exchange.h"
 #include "server/http/grown_body.h"
 #include "server/http/http_limits.h"
+#include "server/http/long_requests.h"
 #include "server/http/message.h"
 
 namespace foresail {
@@ -26,7 +27,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Socket = boost::asio::basic_stream_socket<boost::asio::generic::stream_protocol, Strand>;
 
   Connection(Socket socket, const HttpLimits& limits, HttpCounters& counters,
-             HttpApplication& application);
+             LongRequests& long_requests, HttpApplication& application);
   ~Connection();
 
   void start();
@@ -57,6 +58,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool takes_body_of(const Parser::value_type& message);
   void read_head(const Parser::value_type& message);
   void dispatch();
+  void serve_in_turn();
   void refuse(int status, std::string_view code, const std::string& message);
   void refuse_parse(boost::system::error_code error);
   void refuse_head();
@@ -80,6 +82,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Socket socket_;
   const HttpLimits& limits_;
   HttpCounters& counters_;
+  LongRequests& long_requests_;
   HttpApplication& application_;
   boost::asio::steady_timer read_timer_, write_timer_, exchange_timer_;
 
