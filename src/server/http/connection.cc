@@ -72,6 +72,7 @@ class ConnectionExchange final : public Exchange {
     if (over_) return;
     // Inside a stream there is no place for an answer.
     if (streaming_) return connection_->lose_client();
+    if (!connection_->has_room_for(response)) response = connection_->no_room();
     note(response.status);
     connection_->send(std::move(response));
   }
@@ -141,6 +142,7 @@ Connection::Connection(Socket socket, const HttpLimits& limits, HttpCounters& co
 
 Connection::~Connection() {
   holds_body(0);
+  holds_answer(0);
   --counters_.connections;
 }
 
@@ -201,7 +203,7 @@ void Connection::drop() {
 
 void Connection::read() {
   if (reading_ || peer_done_ || state_ == State::kClosed) return;
-  if (state_ == State::kBusy && input_.size() > kMaxPipelinedBytes) return;
+  if ((state_ == State::kBusy || writing_) && input_.size() > kMaxPipelinedBytes) return;
   reading_ = true;
   // Thousands of idle connections must not hold a buffer each.
   if (state_ == State::kIdle && input_.size() == 0) input_.shrink_to_fit();
@@ -239,6 +241,8 @@ void Connection::parse() {
   while (input_.size() > 0 &&
          (state_ == State::kIdle || state_ == State::kHeader || state_ == State::kBody)) {
     if (state_ == State::kIdle) {
+      // Or whoever sends and never reads would pile up answers.
+      if (writing_) return;
       // Some clients end a body with a line break that belongs to nothing.
       const auto* bytes = static_cast<const char*>(input_.data().data());
       if (*bytes == '\r' || *bytes == '\n') {
@@ -416,6 +420,23 @@ void Connection::append_head(const HttpResponse& response, const std::string& fr
   output_ += "\r\n";
 }
 
+// A client that reads nothing holds its answer, which may be many times as long as the question.
+bool Connection::has_room_for(const HttpResponse& response) const {
+  return response.body.size() <= kSmallBodyBytes ||
+         counters_.waiting_bytes < limits_.max_waiting_bytes;
+}
+
+HttpResponse Connection::no_room() {
+  ++counters_.over_waiting_total;
+  return application_.fault(503, "server_busy",
+                            "Too many answers wait for clients to read them: try again soon.");
+}
+
+void Connection::holds_answer(size_t bytes) {
+  counters_.waiting_bytes += bytes - answer_bytes_;
+  answer_bytes_ = bytes;
+}
+
 void Connection::send(HttpResponse response) {
   const size_t earlier = output_.size();
   try {
@@ -492,9 +513,11 @@ void Connection::flush() {
     if (output_.capacity() > kKeptBufferBytes || state_ == State::kIdle) output_.shrink_to_fit();
     written_bytes_ = 0;
     over_limit_since_.reset();
+    holds_answer(0);
     return after_flush();
   }
   writing_ = true;
+  holds_answer(output_.capacity());
   write_timer_.expires_after(limits_.write_timeout);
   write_timer_.async_wait([self = shared_from_this()](error_code error) {
     if (error || !self->writing_) return;
@@ -512,6 +535,9 @@ void Connection::flush() {
         self->written_bytes_ = 0;
       }
       self->flush();
+      if (self->writing_) return;
+      self->parse();
+      self->read();
     });
   });
 }
@@ -576,6 +602,7 @@ void Connection::lose_client() {
 void Connection::close() {
   state_ = State::kClosed;
   holds_body(0);
+  holds_answer(0);
   read_timer_.cancel();
   write_timer_.cancel();
   exchange_timer_.cancel();
