@@ -26,25 +26,6 @@ constexpr size_t kKeptBufferBytes = 64 << 10;
 constexpr std::chrono::milliseconds kLinger{2000};
 constexpr size_t kSmallBodyBytes = 64 << 10;  // comes in however much others send
 
-// The path of a request's target; proxies may send a whole URL.
-std::string path_of(std::string_view target) {
-  for (const std::string_view scheme : {"http://", "https://"})
-    if (lower(target.substr(0, scheme.size())) == scheme) {
-      const size_t end = target.find_first_of("/?", scheme.size());
-      target = end == std::string_view::npos ? std::string_view() : target.substr(end);
-      const std::string path = decode_percent(target.substr(0, target.find('?')));
-      return path.empty() ? "/" : path;
-    }
-  return decode_percent(target.substr(0, target.find('?')));
-}
-
-bool is_usable_id(std::string_view id) {
-  if (id.empty() || id.size() > 128) return false;
-  for (const char c : id)
-    if (c <= ' ' || c > '~') return false;
-  return true;
-}
-
 // A socket that is a file has no other end than this machine.
 bool is_loopback(const asio::generic::stream_protocol::endpoint& peer) {
   asio::ip::tcp::endpoint address;
