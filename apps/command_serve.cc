@@ -207,6 +207,8 @@ void add_http_flags(Command& command, ServeFlags& flags) {
   count("--max-body-bytes", http.max_body_bytes, "of a request", 1024, int64_t{1} << 30);
   count("--max-incoming-bytes", http.max_incoming_bytes,
         "of all bodies that are coming in at once; more get 503", 1 << 20, int64_t{1} << 40);
+  count("--max-waiting-bytes", http.max_waiting_bytes,
+        "of all answers that their clients have not read; more get 503", 1 << 20, int64_t{1} << 40);
   count("--max-header-bytes", http.max_header_bytes, "of a request", 1024, 1 << 20);
   count("--max-unsent-bytes", http.max_unsent_bytes,
         "of a streamed answer that its client does not read; then it is dropped", 4096, 1 << 30);

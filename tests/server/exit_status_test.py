@@ -174,7 +174,7 @@ class ExitStatus(unittest.TestCase):
         def ask():
             try:
                 server.post({"prompt": "the old captain " * 300, "max_tokens": 1,
-                             "request_id": "long-one"})
+                             "request_id": "long\x1b[2J-one"})
             except (http.client.HTTPException, OSError) as error:
                 lost.append(error)
 
@@ -185,7 +185,7 @@ class ExitStatus(unittest.TestCase):
         thread.join()
         self.assertEqual(status, 5, errors)
         self.assertEqual(errors.count("\n"), 1, errors)
-        self.assertIn("(--watchdog-timeout 1): 1 requests under way: long-one", errors)
+        self.assertIn(r'(--watchdog-timeout 1): 1 requests under way: "long\u001b[2J-one"', errors)
         self.assertLess(time.monotonic() - start, 10)
         self.assertEqual(len(lost), 1)
 

@@ -280,6 +280,56 @@ TEST(SlowServer, ALargeAnswerReachesASlowReader) {
   EXPECT_EQ(metric(server.port(), "foresail:slow_readers_dropped_total"), 0);
 }
 
+// Of whoever sends and never reads, one answer is kept: 60 bytes ask for 30,000.
+TEST(SlowServer, AnswersToRequestsSentAheadDoNotPileUp) {
+  Server server(tales_options());
+  server.load();
+  constexpr int kCount = 400;
+  TestClient client(server.port());
+  std::string ahead;
+  for (int i = 0; i < kCount; ++i) ahead += request_text("GET", "/metrics", "");
+  client.send(ahead);
+  EXPECT_TRUE(eventually([&] { return metric(server.port(), "foresail:http_waiting_bytes") > 0; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_LT(metric(server.port(), "foresail:http_waiting_bytes"), 1 << 20);
+  for (int i = 0; i < kCount; ++i) ASSERT_EQ(client.read().status, 200) << i;
+  EXPECT_EQ(metric(server.port(), "foresail:http_waiting_bytes"), 0);
+}
+
+// Nor do many connections hold more than there is room for, however long their answers are.
+TEST(SlowServer, AnswersThatNobodyReadsAreLimited) {
+  ServeOptions options = tales_options();
+  options.http.max_waiting_bytes = 1 << 20;
+  Server server(options);
+  server.load();
+  std::string text;
+  for (int i = 0; i < 300'000; ++i) text += "\xF0\x9F\x98\x80";
+  const OrderedJson question = {{"prompt", text}};
+  const auto ask = [&](const OrderedJson& body) {
+    return TestClient(server.port()).post("/tokenize", body);
+  };
+  {
+    TestClient holder(server.port());
+    holder.send(request_text("POST", "/tokenize", json_text(question)));
+    EXPECT_TRUE(
+        eventually([&] { return metric(server.port(), "foresail:http_waiting_bytes") > 1 << 20; }));
+    const TestResponse refused = ask(question);
+    EXPECT_EQ(refused.status, 503);
+    EXPECT_EQ(refused.json()["error"]["code"], "server_busy");
+    EXPECT_EQ(ask({{"prompt", "a"}}).status, 200);
+    EXPECT_TRUE(holder.read().ended) << "what was promised comes";
+    EXPECT_EQ(ask(question).status, 200);
+    holder.send(request_text("POST", "/tokenize", json_text(question)));
+    EXPECT_TRUE(
+        eventually([&] { return metric(server.port(), "foresail:http_waiting_bytes") > 1 << 20; }));
+  }
+  // Who leaves holds nothing.
+  EXPECT_TRUE(
+      eventually([&] { return metric(server.port(), "foresail:http_waiting_bytes") == 0; }));
+  EXPECT_EQ(ask(question).status, 200);
+  EXPECT_EQ(metric(server.port(), "foresail:requests_rejected_total", "waiting_bytes"), 1);
+}
+
 TEST(SlowServer, ARequestLargerThanTheQueueIsNotToldToTryAgain) {
   ServeOptions options = tales_options();
   options.max_queued_requests = 2;

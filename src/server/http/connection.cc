@@ -27,25 +27,6 @@ constexpr std::chrono::milliseconds kLinger{2000};
 // Comes in however much others send, and is answered at once.
 constexpr size_t kSmallBodyBytes = 64 << 10;
 
-// The path of a request's target; proxies may send a whole URL.
-std::string path_of(std::string_view target) {
-  for (const std::string_view scheme : {"http://", "https://"})
-    if (lower(target.substr(0, scheme.size())) == scheme) {
-      const size_t end = target.find_first_of("/?", scheme.size());
-      target = end == std::string_view::npos ? std::string_view() : target.substr(end);
-      const std::string path = decode_percent(target.substr(0, target.find('?')));
-      return path.empty() ? "/" : path;
-    }
-  return decode_percent(target.substr(0, target.find('?')));
-}
-
-bool is_usable_id(std::string_view id) {
-  if (id.empty() || id.size() > 128) return false;
-  for (const char c : id)
-    if (c <= ' ' || c > '~') return false;
-  return true;
-}
-
 // A socket that is a file has no other end than this machine.
 bool is_loopback(const asio::generic::stream_protocol::endpoint& peer) {
   asio::ip::tcp::endpoint address;
@@ -73,6 +54,7 @@ class ConnectionExchange final : public Exchange {
     if (over_) return;
     // Inside a stream there is no place for an answer.
     if (streaming_) return connection_->lose_client();
+    if (!connection_->has_room_for(response)) response = connection_->no_room();
     note(response.status);
     connection_->send(std::move(response));
   }
@@ -143,6 +125,7 @@ Connection::Connection(Socket socket, const HttpLimits& limits, HttpCounters& co
 
 Connection::~Connection() {
   holds_body(0);
+  holds_answer(0);
   --counters_.connections;
 }
 
@@ -203,7 +186,7 @@ void Connection::drop() {
 
 void Connection::read() {
   if (reading_ || peer_done_ || state_ == State::kClosed) return;
-  if (state_ == State::kBusy && input_.size() > kMaxPipelinedBytes) return;
+  if ((state_ == State::kBusy || writing_) && input_.size() > kMaxPipelinedBytes) return;
   reading_ = true;
   // Thousands of idle connections must not hold a buffer each.
   if (state_ == State::kIdle && input_.size() == 0) input_.shrink_to_fit();
@@ -241,6 +224,8 @@ void Connection::parse() {
   while (input_.size() > 0 &&
          (state_ == State::kIdle || state_ == State::kHeader || state_ == State::kBody)) {
     if (state_ == State::kIdle) {
+      // Or whoever sends and never reads would pile up answers.
+      if (writing_) return;
       // Some clients end a body with a line break that belongs to nothing.
       const auto* bytes = static_cast<const char*>(input_.data().data());
       if (*bytes == '\r' || *bytes == '\n') {
@@ -427,6 +412,23 @@ void Connection::append_head(const HttpResponse& response, const std::string& fr
   output_ += "\r\n";
 }
 
+// A client that reads nothing holds its answer, which may be many times as long as the question.
+bool Connection::has_room_for(const HttpResponse& response) const {
+  return response.body.size() <= kSmallBodyBytes ||
+         counters_.waiting_bytes < limits_.max_waiting_bytes;
+}
+
+HttpResponse Connection::no_room() {
+  ++counters_.over_waiting_total;
+  return application_.fault(503, "server_busy",
+                            "Too many answers wait for clients to read them: try again soon.");
+}
+
+void Connection::holds_answer(size_t bytes) {
+  counters_.waiting_bytes += bytes - answer_bytes_;
+  answer_bytes_ = bytes;
+}
+
 void Connection::send(HttpResponse response) {
   const size_t earlier = output_.size();
   try {
@@ -503,9 +505,11 @@ void Connection::flush() {
     if (output_.capacity() > kKeptBufferBytes || state_ == State::kIdle) output_.shrink_to_fit();
     written_bytes_ = 0;
     over_limit_since_.reset();
+    holds_answer(0);
     return after_flush();
   }
   writing_ = true;
+  holds_answer(output_.capacity());
   write_timer_.expires_after(limits_.write_timeout);
   write_timer_.async_wait([self = shared_from_this()](error_code error) {
     if (error || !self->writing_) return;
@@ -523,6 +527,9 @@ void Connection::flush() {
         self->written_bytes_ = 0;
       }
       self->flush();
+      if (self->writing_) return;
+      self->parse();
+      self->read();
     });
   });
 }
@@ -587,6 +594,7 @@ void Connection::lose_client() {
 void Connection::close() {
   state_ = State::kClosed;
   holds_body(0);
+  holds_answer(0);
   read_timer_.cancel();
   write_timer_.cancel();
   exchange_timer_.cancel();

@@ -63,6 +63,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void refuse_parse(boost::system::error_code error);
   void refuse_head();
 
+  bool has_room_for(const HttpResponse& response) const;
+  HttpResponse no_room();
+  void holds_answer(size_t bytes);
   void send(HttpResponse response);
   void start_stream(const HttpResponse& head);
   void write_piece(std::string_view piece);
@@ -101,6 +104,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool head_only_ = false;
   std::string output_;        // not yet taken by the socket
   size_t written_bytes_ = 0;  // of output_
+  size_t answer_bytes_ = 0;   // counted in waiting_bytes
   std::optional<std::chrono::steady_clock::time_point> over_limit_since_;  // of unsent bytes
   bool writing_ = false;
 };
