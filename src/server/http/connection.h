@@ -8,10 +8,12 @@
 #include <boost/asio/strand.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "base/memory_reserve.h"
 #include "server/http/exchange.h"
 #include "server/http/grown_body.h"
 #include "server/http/http_limits.h"
@@ -44,7 +46,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // What every completion runs in: memory may run out anywhere.
   template <typename Action>
-  void guarded(const Action& action) noexcept;
+  void guarded(const Action& action) noexcept {
+    const MemoryReserve::Watch reserve;
+    try {
+      action();
+    } catch (const std::exception&) {  // bad_alloc: all else is caught where it is answered
+      return give_up();
+    }
+    if (!MemoryReserve::fill() && reserve.drew() && is_asked()) give_up();
+  }
   void give_up() noexcept;
   bool is_asked() const {  // a request is under way
     return state_ == State::kHeader || state_ == State::kBody || state_ == State::kBusy;

@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 namespace foresail {
+
+// Comes in and goes out however much others hold, and is answered at once.
+constexpr size_t kSmallBodyBytes = 64 << 10;
 
 struct HttpLimits {
   uint64_t max_body_bytes = 32ull << 20;
