@@ -1,9 +1,10 @@
 #include <fmt/core.h>
 
-#include <cstdio>
+#include <vector>
 
 #include "apps/bench_commands.h"
 #include "apps/flag_checks.h"
+#include "apps/probe_line.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "bench/kernel_bench.h"
@@ -45,28 +46,6 @@ void print_row(const KernelCase& kernel_case, const KernelTime& time, const Floo
                kernel_case.shape, time.fastest_s * 1e6, time.median_s * 1e6, bytes_per_s / 1e9,
                share, operations_per_s / 1e9, 100 * operations_per_s / floors.operations_per_s);
   }
-  std::fflush(stdout);
-}
-
-void print_probe(const KernelBench& bench, const KernelFlags& flags, const Floors& before,
-                 const Floors& after) {
-  if (flags.json)
-    fmt::print(
-        "{}\n",
-        json_text(Json{{"kind", "probe"},
-                       {"threads", bench.threads()},
-                       {"kernels", bench.kernels()},
-                       {"clock", flags.clock},
-                       {"read_bytes_per_s", {before.bytes_per_s, after.bytes_per_s}},
-                       {"operations_per_s", {before.operations_per_s, after.operations_per_s}}}));
-  else
-    fmt::print(
-        "probes, {} threads: read {:.1f} GB/s before and {:.1f} after, arithmetic {:.0f} and "
-        "{:.0f} "
-        "GFLOP/s; kernels {}. Rates and shares are of the fastest run; cache: faster than the read "
-        "probe, since caches hold the operands.\n",
-        bench.threads(), before.bytes_per_s / 1e9, after.bytes_per_s / 1e9,
-        before.operations_per_s / 1e9, after.operations_per_s / 1e9, bench.kernels());
 }
 
 void bench_kernels(KernelFlags& flags) {
@@ -80,13 +59,26 @@ void bench_kernels(KernelFlags& flags) {
     throw_error(ErrorCode::kUsage,
                 "--filter {} matches no row: without it the table names every row", flags.filter);
   KernelBench bench(flags.options);
+  // Judged by what the machine could do before or after them, so printed when both are known.
+  if (!flags.json) fmt::print(stderr, "timing {} operations, up to a second each\n", cases.size());
   const Floors before = bench.probe();
+  std::vector<KernelTime> times;
+  for (const KernelCase& kernel_case : cases) times.push_back(bench.time(kernel_case));
+  const Floors after = bench.probe(), fastest = fastest_of(before, after);
   if (!flags.json)
     fmt::print("{:<19}{:<34}{:>11}{:>11}{:>8}{:>8}{:>9}{:>8}\n", "op", "shape", "fastest us",
                "median us", "GB/s", "of read", "GFLOP/s", "of peak");
-  for (const KernelCase& kernel_case : cases)
-    print_row(kernel_case, bench.time(kernel_case), before, flags.json);
-  print_probe(bench, flags, before, bench.probe());
+  for (size_t i = 0; i < cases.size(); ++i) print_row(cases[i], times[i], fastest, flags.json);
+  print_probes({.threads = bench.threads(),
+                .kernels = bench.kernels(),
+                .clock = flags.clock,
+                .before = before,
+                .after = after},
+               flags.json);
+  if (!flags.json)
+    fmt::print(
+        "Rates and shares are of the fastest run; cache: faster than the read probe, since caches "
+        "hold the operands.\n");
 }
 
 }  // namespace

@@ -8,10 +8,10 @@
 #include "apps/bench_commands.h"
 #include "apps/flag_checks.h"
 #include "apps/model_flags.h"
+#include "apps/probe_line.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "engine/latency_bench.h"
-#include "kernels/cpu/cpu_probe.h"
 #include "kernels/cuda/cuda_kernels.h"
 
 namespace foresail {
@@ -42,8 +42,14 @@ std::string times(double ratio) {
   return ratio > 0 ? fmt::format("{:.2f}x", ratio) : "";
 }
 
-void print_row(const PassTime& time, const char* kind, const WidthCost& cost, const Floors& floors,
-               bool json) {
+struct Row {
+  const char* kind;
+  PassTime time;
+  WidthCost cost = {};
+};
+
+void print_row(const Row& row, const Floors& floors, bool json) {
+  const auto& [kind, time, cost] = row;
   const double byte_share = time.bytes / time.median_s / floors.bytes_per_s;
   const double operation_share = time.operations / time.median_s / floors.operations_per_s;
   if (json) {
@@ -94,38 +100,31 @@ void bench_passes(BenchFlags& flags) {
   };
   const Floors before = probe();
   LatencyBench bench(*model, 1);
-  if (!flags.batch.json)
-    fmt::print("{:<8} {:>6} {:>7} {:>10} {:>10} {:>9} {:>10} {:>10} {:>9} {:>9} {:>10}\n", "pass",
-               "rows", "depth", "median ms", "fastest ms", "tok/s", "of bytes", "of ops",
-               "vs 1 row", "its bytes", "experts");
+  // Judged by what the machine could do before or after them, so printed when both are known.
+  std::vector<Row> rows;
+  if (!flags.batch.model.quiet)
+    fmt::print(stderr, "timing {} passes\n",
+               flags.prefill.size() + flags.depths.size() * flags.widths.size());
   for (const int64_t length : flags.prefill)
-    print_row(bench.time_pass(length, 0, true, std::max(1, length > 1024 ? 2 : flags.runs / 3)),
-              "prefill", {}, before, flags.batch.json);
+    rows.push_back({"prefill", bench.time_pass(length, 0, true,
+                                               std::max(1, length > 1024 ? 2 : flags.runs / 3))});
   for (const int64_t depth : flags.depths) {
     if (depth > 0) bench.time_pass(depth, 0, true, 1);
     PassTime one_row;
     for (const int64_t width : flags.widths) {
       const PassTime time = bench.time_pass(width, depth, false, flags.runs * 3);
       if (width == 1) one_row = time;
-      print_row(time, width == 1 ? "decode" : "verify", width_cost(time, one_row), before,
-                flags.batch.json);
+      rows.push_back({width == 1 ? "decode" : "verify", time, width_cost(time, one_row)});
     }
   }
-  const Floors after = probe();
+  const Floors after = probe(), fastest = fastest_of(before, after);
   if (!flags.batch.json)
-    fmt::print(
-        "probes, {} threads: read {:.1f} GB/s before and {:.1f} after, arithmetic {:.0f} and "
-        "{:.0f} GFLOP/s; kernels {}\n",
-        threads, before.bytes_per_s / 1e9, after.bytes_per_s / 1e9, before.operations_per_s / 1e9,
-        after.operations_per_s / 1e9, isa);
-  else
-    fmt::print(
-        "{}\n",
-        json_text(Json{{"kind", "probe"},
-                       {"threads", threads},
-                       {"kernels", isa},
-                       {"read_bytes_per_s", {before.bytes_per_s, after.bytes_per_s}},
-                       {"operations_per_s", {before.operations_per_s, after.operations_per_s}}}));
+    fmt::print("{:<8} {:>6} {:>7} {:>10} {:>10} {:>9} {:>10} {:>10} {:>9} {:>9} {:>10}\n", "pass",
+               "rows", "depth", "median ms", "fastest ms", "tok/s", "of bytes", "of ops",
+               "vs 1 row", "its bytes", "experts");
+  for (const Row& row : rows) print_row(row, fastest, flags.batch.json);
+  print_probes({.threads = threads, .kernels = isa, .before = before, .after = after},
+               flags.batch.json);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "apps/bench_commands.h"
 #include "apps/flag_checks.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "bench/serve/load_prompts.h"
 #include "bench/serve/load_report.h"
 #include "bench/serve/load_run.h"
@@ -78,8 +79,8 @@ void look_at(const LoadServer& server, int ready_timeout_s, LoadTarget& target) 
                 reply.status);
   if (!any) return;
   const OrderedJson& first = models["data"][0];
-  if (target.model.empty()) target.model = first.value("id", "");
-  const std::string owner = first.value("owned_by", "");
+  if (target.model.empty()) target.model = text_member(first, "id");
+  const std::string owner = text_member(first, "owned_by");
   target.tells_ids = owner == "foresail" || owner == "vllm";
 }
 
@@ -115,16 +116,16 @@ std::vector<LoadPrompt> make_prompts(const LoadServer& server, ServeLoadFlags& f
   flags.random.vocab_size = flags.vocab_size;
   if (flags.vocab_size == 0) {
     const OrderedJson info = server.get_json("/model_info");
-    if (!info.is_object() || !info.contains("vocab_size"))
+    flags.random.vocab_size = integer_member(info, "vocab_size");
+    if (flags.random.vocab_size < 1 || flags.random.vocab_size > INT32_MAX)
       throw_error(ErrorCode::kUsage, "the server does not tell its vocabulary: give --vocab-size");
-    flags.random.vocab_size = info["vocab_size"].get<int64_t>();
   }
   std::vector<LoadPrompt> prompts = random_prompts(flags.random);
   if (flags.dataset_name == "random-ids") return prompts;
   for (LoadPrompt& prompt : prompts) {
     const HttpReply reply = server.post("/detokenize", {{"tokens", prompt.ids}});
     const OrderedJson json = OrderedJson::parse(reply.body, nullptr, false);
-    if (!reply.ok() || !json.is_object() || !json.contains("prompt"))
+    if (!reply.ok() || !json.is_object() || !json.contains("prompt") || !json["prompt"].is_string())
       throw_error(
           ErrorCode::kUsage,
           "the server does not turn ids into text: use --dataset-name random-ids or a file");
@@ -171,7 +172,8 @@ void bench_serve(ServeLoadFlags& flags) {
   if (report.completed == 0)
     throw_error(ErrorCode::kUsage, "all {} requests failed: {}", report.failed, report.first_error);
   if (report.failed > 0)
-    fmt::print(stderr, "{} requests failed, the first: {}\n", report.failed, report.first_error);
+    fmt::print(stderr, "{} requests failed, the first: {}\n", report.failed,
+               for_terminal(report.first_error));
   const LoadHeader header{.backend = flags.backend,
                           .model = target.model,
                           .request_rate = flags.request_rate,

@@ -29,6 +29,13 @@ std::string device_name(const ModelOptions& options) {
   return gpu ? gpu->name : "no GPU";
 }
 
+// Why nothing is known of the device's memory.
+std::string reason_unknown(const ModelOptions& options) {
+  std::string why = "the system does not say how much memory is free";
+  if (resolve_device(options.device) == "cuda") find_cuda_device(&why);
+  return why;
+}
+
 Json describe(const InspectFlags& flags) {
   const ModelConfig config = read_model_config(flags.options.model_path);
   const TensorTotals totals = total_of(all_tensors(config));
@@ -38,6 +45,9 @@ Json describe(const InspectFlags& flags) {
   for (const bool is_moe : config.layer_is_moe) moe_layers += is_moe ? 1 : 0;
   const uint64_t fixed = plan.fixed_bytes();
   const uint64_t room = plan.available_bytes > fixed ? plan.available_bytes - fixed : 0;
+  const auto if_known = [&](const Json& value) {
+    return plan.available_bytes > 0 ? value : Json(nullptr);
+  };
   return {{"architecture", config.architecture},
           {"family", config.family},
           {"layers", config.layer_count},
@@ -69,9 +79,11 @@ Json describe(const InspectFlags& flags) {
             {"graph_bytes", plan.graph_bytes},
             {"kept_row_bytes", plan.kept_row_bytes},
             {"total_bytes", plan.total_bytes()},
-            {"available_bytes", plan.available_bytes},
-            {"fits", plan.total_bytes() <= plan.available_bytes},
-            {"most_kv_tokens", room / plan.kv_bytes_per_token}}}};
+            {"available_bytes", if_known(plan.available_bytes)},
+            {"fits", if_known(plan.total_bytes() <= plan.available_bytes)},
+            {"most_kv_tokens", if_known(room / plan.kv_bytes_per_token)},
+            {"unknown",
+             plan.available_bytes > 0 ? Json(nullptr) : Json(reason_unknown(flags.options))}}}};
 }
 
 void print_table(const Json& d) {
@@ -95,15 +107,17 @@ void print_table(const Json& d) {
   fmt::print("KV            {} bytes per token, positions {}\n", number("kv_bytes_per_token"),
              number("max_positions"));
   const Json& memory = d["memory"];
-  fmt::print(
-      "{:<13} needs {} = weights {} + KV {} ({} tokens) + workspace {}{}; has {}: {} (at most "
-      "{} tokens of KV)\n",
-      memory["device"].get<std::string>(), format_bytes(memory["total_bytes"]),
-      format_bytes(memory["weights_bytes"]), format_bytes(memory["kv_bytes"]),
-      json_text(memory["context_length"]), format_bytes(memory["workspace_bytes"]),
-      device_parts(memory["graph_bytes"], memory["kept_row_bytes"]),
-      format_bytes(memory["available_bytes"]), memory["fits"].get<bool>() ? "fits" : "does not fit",
-      json_text(memory["most_kv_tokens"]));
+  fmt::print("{:<13} needs {} = weights {} + KV {} ({} tokens) + workspace {}{}; ",
+             memory["device"].get<std::string>(), format_bytes(memory["total_bytes"]),
+             format_bytes(memory["weights_bytes"]), format_bytes(memory["kv_bytes"]),
+             json_text(memory["context_length"]), format_bytes(memory["workspace_bytes"]),
+             device_parts(memory["graph_bytes"], memory["kept_row_bytes"]));
+  if (memory["fits"].is_null())
+    fmt::print("whether it fits is not known: {}\n", memory["unknown"].get<std::string>());
+  else
+    fmt::print("has {}: {} (at most {} tokens of KV)\n", format_bytes(memory["available_bytes"]),
+               memory["fits"].get<bool>() ? "fits" : "does not fit",
+               json_text(memory["most_kv_tokens"]));
 }
 
 }  // namespace

@@ -3,14 +3,43 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
+#include "apps/flag_groups.h"
 #include "apps/usage_error.h"
 #include "apps/value_checks.h"
 #include "base/error.h"
 
 namespace foresail {
+namespace {
+
+// The groups of a command in the order of flag_groups.h, wherever its flags were added: CLI11's own
+// help has them in the order of their first flags.
+class GroupedHelp final : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    if (mode == CLI::AppFormatMode::Sub) return CLI::Formatter::make_help(app, name, mode);
+    std::string text = make_description(app) + make_usage(app, name) + make_positionals(app);
+    for (const std::string& group : app->get_groups())  // of flags that name none
+      if (std::find(kFlagGroups.begin(), kFlagGroups.end(), group) == kFlagGroups.end())
+        text += make_one(*app, group);
+    for (const std::string_view group : kFlagGroups) text += make_one(*app, std::string(group));
+    return text + make_subcommands(app, mode) + "\n" + make_footer(app);
+  }
+
+ private:
+  std::string make_one(const CLI::App& app, const std::string& group) const {
+    const std::vector<const CLI::Option*> options = app.get_options([&](const CLI::Option* option) {
+      return option->get_group() == group && option->nonpositional();
+    });
+    return group.empty() || options.empty() ? std::string() : make_group(group, false, options);
+  }
+};
+
+}  // namespace
 
 Flag* Flag::required() {
   option_->required();
@@ -35,6 +64,11 @@ Flag* Flag::delimiter(char delimiter) {
 
 Flag* Flag::envname(const std::string& name) {
   option_->envname(name);
+  return this;
+}
+
+Flag* Flag::group(std::string_view name) {
+  option_->group(std::string(name));
   return this;
 }
 
@@ -68,9 +102,9 @@ Flag* Command::add_flag(const std::string& names, bool& value, const std::string
   return keep(app_->add_flag(names, value, help));
 }
 
-void Command::add_flag_callback(const std::string& names, std::function<void()> given,
-                                const std::string& help) {
-  app_->add_flag_callback(names, std::move(given), help);
+Flag* Command::add_flag_callback(const std::string& names, std::function<void()> given,
+                                 const std::string& help) {
+  return keep(app_->add_flag_callback(names, std::move(given), help));
 }
 
 size_t Command::count(const std::string& name) const {
@@ -85,6 +119,7 @@ Flag* Command::keep(CLI::Option* option) {
 CommandLine::CommandLine(const std::string& description, const std::string& version)
     : app_(std::make_unique<CLI::App>(description, "foresail")),
       root_(std::make_unique<Command>(*app_)) {
+  app_->formatter(std::make_shared<GroupedHelp>());  // which every command inherits
   app_->require_subcommand(0, 1);
   app_->set_version_flag("--version", version);
 }

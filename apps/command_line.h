@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -30,6 +31,7 @@ class Flag {
   Flag* check(const FlagCheck& check);
   Flag* delimiter(char delimiter);  // of several values in one word
   Flag* envname(const std::string& name);
+  Flag* group(std::string_view name);       // one of flag_groups.h, which the help shows it under
   Flag* excludes(const std::string& name);  // of a flag there is already: only one may be given
 
  private:
@@ -51,8 +53,8 @@ class Command {
   template <typename T>
   Flag* add_option(const std::string& names, T& value, const std::string& help);
   Flag* add_flag(const std::string& names, bool& value, const std::string& help);
-  void add_flag_callback(const std::string& names, std::function<void()> given,
-                         const std::string& help);
+  Flag* add_flag_callback(const std::string& names, std::function<void()> given,
+                          const std::string& help);
   // How often a flag was given, 0 if there is none of that name; valid once the line is parsed.
   size_t count(const std::string& name) const;
 
@@ -62,6 +64,27 @@ class Command {
   CLI::App* app_;
   std::vector<std::unique_ptr<Command>> commands_;
   std::deque<Flag> flags_;
+};
+
+// Adds flags to a command under one heading of its help.
+class FlagGroup {
+ public:
+  FlagGroup(Command& command, std::string_view name) : command_(command), name_(name) {}
+  template <typename T>
+  Flag* add_option(const std::string& names, T& value, const std::string& help) {
+    return command_.add_option(names, value, help)->group(name_);
+  }
+  Flag* add_flag(const std::string& names, bool& value, const std::string& help) {
+    return command_.add_flag(names, value, help)->group(name_);
+  }
+  Flag* add_flag_callback(const std::string& names, std::function<void()> given,
+                          const std::string& help) {
+    return command_.add_flag_callback(names, std::move(given), help)->group(name_);
+  }
+
+ private:
+  Command& command_;
+  std::string_view name_;
 };
 
 class CommandLine {

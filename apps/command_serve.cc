@@ -12,10 +12,12 @@
 
 #include "apps/engine_flags.h"
 #include "apps/flag_checks.h"
+#include "apps/flag_groups.h"
 #include "apps/service_manager.h"
 #include "apps/watchdog.h"
 #include "base/error.h"
 #include "base/memory_reserve.h"
+#include "checkpoint/draft_config.h"
 #include "server/auth.h"
 #include "server/server.h"
 #include "text/chat_syntax.h"
@@ -112,6 +114,17 @@ void resolve(ServeFlags& flags) {
   serve.both_reasoning_fields = flags.reasoning_field == "both";
 }
 
+// Before the port is opened: what is no model, or is not there, will never be served.
+void check_model_folders(const ModelOptions& options) {
+  const ModelConfig config = read_model_config(options.model_path);
+  const std::string& draft_path = options.speculative.draft_model_path;
+  if (draft_path.empty()) return;
+  const SpeculativeAlgorithm algorithm = options.speculative.algorithm;
+  if (algorithm == SpeculativeAlgorithm::kStandalone) read_model_config(draft_path);
+  if (algorithm == SpeculativeAlgorithm::kEagle || algorithm == SpeculativeAlgorithm::kEagle3)
+    read_draft_config(draft_path, config);
+}
+
 void print_limits(const ServeOptions& serve) {
   const HttpLimits& http = serve.http;
   fmt::print(stderr,
@@ -128,6 +141,7 @@ void serve(ServeFlags& flags) {
   if (quiet) spdlog::set_level(spdlog::level::warn);
   const MemoryReserve memory(kMemoryReserveBytes);
   StopSignals& signals = *new StopSignals();  // its thread runs to the end of the process
+  check_model_folders(flags.serve.engine);
   Server server(flags.serve);
   if (!quiet) {
     print_limits(flags.serve);
@@ -155,34 +169,46 @@ void serve(ServeFlags& flags) {
     fmt::print(stderr,
                "stopping: new requests get 503, running ones have {} s (again to end now)\n",
                flags.shutdown_timeout_s);
-  server.drain(std::chrono::seconds(flags.shutdown_timeout_s));
+  const int64_t cut = server.drain(std::chrono::seconds(flags.shutdown_timeout_s));
   signals.served();
+  // Who stops a server has set the limit, and gets what was asked for: that is no failure.
+  if (cut > 0)
+    fmt::print(stderr, "stopped: {} requests were cut off (--shutdown-timeout {})\n", cut,
+               flags.shutdown_timeout_s);
 }
 
 void add_http_flags(Command& command, ServeFlags& flags) {
   ServeOptions& serve = flags.serve;
   HttpLimits& http = serve.http;
-  const auto count = [&](const char* name, auto& value, const char* help, int64_t least,
-                         int64_t most) {
-    command.add_option(name, value, help)->capture_default_str()->check(number_in(least, most));
+  FlagGroup network(command, kNetworkGroup), limit(command, kLimitGroup);
+  const auto count_in = [](FlagGroup& group, const char* name, auto& value, const char* help,
+                           int64_t least, int64_t most) {
+    group.add_option(name, value, help)->capture_default_str()->check(number_in(least, most));
   };
+  const auto count = [&](const char* name, auto& value, const char* help, int64_t least,
+                         int64_t most) { count_in(limit, name, value, help, least, most); };
   ListenAddress& address = serve.address;
-  command.add_option("--host", address.host, "address to listen on; 0.0.0.0: all")
+  network.add_option("--host", address.host, "address to listen on; 0.0.0.0: all")
       ->capture_default_str();
-  count("--port", address.port, "port; 0: any that is free", 0, 65535);
-  command
+  count_in(network, "--port", address.port, "port; 0: any that is free", 0, 65535);
+  network
       .add_option(
           "--uds", address.unix_path,
           "file to listen on (AF_UNIX) instead of an address; the umask says who may connect")
       ->excludes("--host")
       ->excludes("--port");
-  count("--http-threads", serve.http_threads, "threads for all connections together", 1, 64);
+  count_in(network, "--http-threads", serve.http_threads,
+           "threads for all connections together; from 2 on, one is kept from what large bodies "
+           "hold up",
+           1, 64);
   count("--max-connections", http.max_connections, "open connections", 1, 1'000'000);
   count("--max-queued-requests", serve.max_queued_requests,
         "requests that wait beyond those that run; more get 503", 0, 1'000'000);
   count("--max-body-bytes", http.max_body_bytes, "of a request", 1024, int64_t{1} << 30);
   count("--max-incoming-bytes", http.max_incoming_bytes,
         "of all bodies that are coming in at once; more get 503", 1 << 20, int64_t{1} << 40);
+  count("--max-waiting-bytes", http.max_waiting_bytes,
+        "of all answers that their clients have not read; more get 503", 1 << 20, int64_t{1} << 40);
   count("--max-header-bytes", http.max_header_bytes, "of a request", 1024, 1 << 20);
   count("--max-unsent-bytes", http.max_unsent_bytes,
         "of a streamed answer that its client does not read; then it is dropped", 4096, 1 << 30);
@@ -191,14 +217,16 @@ void add_http_flags(Command& command, ServeFlags& flags) {
   count("--write-timeout", flags.write_timeout_s, "seconds in which a client takes no byte", 1,
         3600);
   count("--keep-alive-timeout", flags.keep_alive_timeout_s, "seconds between requests", 1, 86400);
-  count("--sse-ping-interval", flags.ping_interval_s,
-        "seconds without an event after which a stream gets a comment", 1, 3600);
+  count_in(network, "--sse-ping-interval", flags.ping_interval_s,
+           "seconds without an event after which a stream gets a comment", 1, 3600);
   count("--queue-timeout", flags.queue_timeout_s,
         "seconds that a request may wait before it runs, then 503; 0: no limit", 0, 86400);
   count("--request-timeout", flags.request_timeout_s,
         "seconds that a request may take in all, then 504; 0: no limit", 0, 86400);
   count("--shutdown-timeout", flags.shutdown_timeout_s,
-        "seconds that running requests have after SIGTERM", 0, 86400);
+        "seconds that running requests have after SIGTERM; those that it cuts off are counted on "
+        "stderr, the exit status is 0",
+        0, 86400);
   count("--watchdog-timeout", flags.watchdog_timeout_s,
         "seconds that one step of the engine may take, then exit status 5; 0: no limit", 0, 86400);
   count("--max-logprobs", serve.api.max_logprobs, "log probabilities per token", 0, 1000);
@@ -213,52 +241,53 @@ void add_serve_command(Command& app) {
   add_engine_flags(*command, flags->engine);
   add_http_flags(*command, *flags);
   ServeOptions& serve_options = flags->serve;
-  command->add_option("--served-model-name", serve_options.names,
-                      "name of the model, repeatable; default: its folder's");
-  command->add_flag("--lax-model", serve_options.lax_names, "serve requests for any model name");
-  command
-      ->add_option("--sampling-defaults", flags->sampling_defaults,
-                   "model: those of generation_config.json; openai: temperature 1, top_p 1")
+  FlagGroup model(*command, kModelGroup), answer(*command, kAnswerGroup),
+      access(*command, kAccessGroup), network(*command, kNetworkGroup), log(*command, kLogGroup);
+  model.add_option("--served-model-name", serve_options.names,
+                   "name of the model, repeatable; default: its folder's");
+  model.add_flag("--lax-model", serve_options.lax_names, "serve requests for any model name");
+  answer
+      .add_option("--sampling-defaults", flags->sampling_defaults,
+                  "model: those of generation_config.json; openai: temperature 1, top_p 1")
       ->capture_default_str()
       ->check(one_of({"model", "openai"}));
-  command
-      ->add_option(
-          "--api-key", serve_options.api_keys,
-          "key that every path needs but /health, /ready, /ping, /livez and the empty page "
-          "at /, repeatable (/health_generate and /metrics need it)")
+  access
+      .add_option("--api-key", serve_options.api_keys,
+                  "key that every path needs but /health, /ready, /ping, /livez and the empty page "
+                  "at /, repeatable (/health_generate and /metrics need it)")
       ->envname("FORESAIL_API_KEY");
-  command->add_option("--api-key-file", flags->api_key_file, "file with one key a line");
-  command
-      ->add_option("--admin-api-key", serve_options.admin_api_key,
-                   "key for flushing and aborting; without one these work from this machine only")
+  access.add_option("--api-key-file", flags->api_key_file, "file with one key a line");
+  access
+      .add_option("--admin-api-key", serve_options.admin_api_key,
+                  "key for flushing and aborting; without one these work from this machine only")
       ->envname("FORESAIL_ADMIN_API_KEY");
-  command->add_option("--allowed-host", serve_options.allowed_hosts,
-                      "host name that requests may come by and pages from, where there is no key: "
-                      "of a proxy, a tunnel, another site; repeatable");
-  command
-      ->add_option("--reasoning-parser", serve_options.reasoning_parser,
-                   fmt::format("what separates reasoning: auto (by the chat template), none, {}",
-                               fmt::join(reasoning_syntax_names(), ", ")))
+  access.add_option("--allowed-host", serve_options.allowed_hosts,
+                    "host name that requests may come by and pages from, where there is no key: "
+                    "of a proxy, a tunnel, another site; repeatable");
+  answer
+      .add_option("--reasoning-parser", serve_options.reasoning_parser,
+                  fmt::format("what separates reasoning: auto (by the chat template), none, {}",
+                              fmt::join(reasoning_syntax_names(), ", ")))
       ->capture_default_str();
-  command
-      ->add_option("--tool-call-parser", serve_options.tool_call_parser,
-                   fmt::format("how tool calls are written: auto (by the chat template), none, {}",
-                               fmt::join(tool_syntax_names(), ", ")))
+  answer
+      .add_option("--tool-call-parser", serve_options.tool_call_parser,
+                  fmt::format("how tool calls are written: auto (by the chat template), none, {}",
+                              fmt::join(tool_syntax_names(), ", ")))
       ->capture_default_str();
-  command
-      ->add_option("--reasoning-field", flags->reasoning_field,
-                   "reasoning_content, or both: \"reasoning\" as well")
+  answer
+      .add_option("--reasoning-field", flags->reasoning_field,
+                  "reasoning_content, or both: \"reasoning\" as well")
       ->capture_default_str()
       ->check(one_of({"reasoning_content", "both"}));
-  command->add_flag("--incremental-streaming-output", serve_options.incremental_generate,
-                    "events of /generate tell text, ids and log probabilities that are new instead "
-                    "of all so far");
-  command->add_option("--log-format", flags->log_format, "text, json or off")
+  answer.add_flag("--incremental-streaming-output", serve_options.incremental_generate,
+                  "events of /generate tell text, ids and log probabilities that are new instead "
+                  "of all so far");
+  log.add_option("--log-format", flags->log_format, "text, json or off")
       ->capture_default_str()
       ->check(one_of({"text", "json", "off"}));
-  command->add_flag("!--no-ui", serve_options.page, "no page at /");
-  command->add_flag("--no-metrics-aliases", flags->no_aliases,
-                    "only our own names in /metrics, not vLLM's as well");
+  network.add_flag("!--no-ui", serve_options.page, "no page at /");
+  log.add_flag("--no-metrics-aliases", flags->no_aliases,
+               "only our own names in /metrics, not vLLM's as well");
   command->callback([flags] { serve(*flags); });
 }
 

@@ -12,6 +12,7 @@
 
 #include "apps/command.h"
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace foresail {
 namespace {
@@ -35,7 +36,7 @@ int report(std::string_view message, int status) {
     else
       line.push_back(c);
   }
-  fmt::print(stderr, "error: {}\n", line);
+  fmt::print(stderr, "error: {}\n", for_terminal(line));
   return status;
 }
 

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "apps/flag_checks.h"
+#include "apps/flag_groups.h"
 #include "base/error.h"
 
 namespace foresail {
@@ -28,9 +29,9 @@ LoadProgress progress_bar() {
   };
 }
 
-void add_clearing_flag(Command& command, const std::string& name, bool& value,
+void add_clearing_flag(FlagGroup& group, const std::string& name, bool& value,
                        const std::string& help) {
-  command.add_flag_callback(
+  group.add_flag_callback(
       name, [&value] { value = false; }, help);
 }
 
@@ -61,89 +62,91 @@ void refuse_idle_flags(const ModelFlags& flags) {
 void add_model_flags(Command& command, ModelFlags& flags, bool speculative) {
   flags.command = &command;
   ModelOptions& options = flags.options;
-  command
+  FlagGroup model(command, kModelGroup), device(command, kDeviceGroup), log(command, kLogGroup),
+      attention(command, kAttentionGroup), speculation(command, kSpeculationGroup);
+  model
       .add_option("model,-m,--model-path,--model", options.model_path,
                   "model folder in Hugging Face layout")
       ->required();
-  command
+  model
       .add_option("--load-format", options.load_format,
                   "auto, safetensors or dummy (random weights)")
       ->capture_default_str();
-  command.add_option("--dtype", options.dtype, "bf16 or f32")->capture_default_str();
-  command.add_option("--kv-cache-dtype", options.kv_cache_dtype, "auto, bf16, f32 or fp8_e4m3")
-      ->capture_default_str();
-  command
-      .add_option("--kv-cache-scale", options.kv_cache_scale,
-                  "of an fp8_e4m3 cache: a number is its code times this")
-      ->capture_default_str();
-  command
+  model.add_option("--dtype", options.dtype, "bf16 or f32")->capture_default_str();
+  device
       .add_option("--device", options.device,
                   "cpu, cuda, auto (cuda if there is a usable GPU), or ref (slow float64 oracle)")
       ->capture_default_str()
       ->check(one_of({"cpu", "cuda", "auto", "ref"}));
-  command.add_flag("--deterministic", options.deterministic,
-                   "cuda: output independent of batch and speculation, bit for bit; slower");
-  command.add_flag("--disable-cuda-graph", options.disable_cuda_graph,
-                   "cuda: launch small passes kernel by kernel");
-  command
+  device.add_flag("--deterministic", options.deterministic,
+                  "cuda: output independent of batch and speculation, bit for bit; slower");
+  device.add_flag("--disable-cuda-graph", options.disable_cuda_graph,
+                  "cuda: launch small passes kernel by kernel");
+  device
       .add_option("--cpu-isa", options.cpu_isa,
                   "auto, or one of the sets that `foresail env` lists")
       ->capture_default_str();
-  command.add_option("--threads", options.threads, "threads; 0: all cores")
+  device.add_option("--threads", options.threads, "threads; 0: all cores")
       ->capture_default_str()
       ->check(number_in(0, 1024));
-  command.add_option("--page-size,--block-size", options.page_size, "tokens per cache page")
+  device.add_option("--kv-cache-dtype", options.kv_cache_dtype, "auto, bf16, f32 or fp8_e4m3")
+      ->capture_default_str();
+  device
+      .add_option("--kv-cache-scale", options.kv_cache_scale,
+                  "of an fp8_e4m3 cache: a number is its code times this")
+      ->capture_default_str();
+  device.add_option("--page-size,--block-size", options.page_size, "tokens per cache page")
       ->capture_default_str()
       ->check(one_of({"1", "16", "32", "64"}));
-  command
+  model
       .add_option("--context-length,--max-model-len", options.context_length,
                   "most tokens of a request; 0: the model's, at most 8192")
       ->capture_default_str()
       ->check(number_in(int64_t{0}, INT64_MAX));
-  command
+  attention
       .add_option("--attention-path", options.attention_path,
                   "auto, absorbed or expanded: the form of attention in prefill")
       ->capture_default_str();
-  command
+  attention
       .add_option("--attention-backend", options.attention_backend,
                   "paged (block table), indexed (list of key slots) or reference (float64)")
       ->capture_default_str();
-  command.add_option("--fallback-attention-backend", options.fallback_attention_backend,
-                     "backend of prefill that may not run expanded; default: the same");
-  command.add_flag("--disable-chunked-prefix-cache", options.disable_chunked_prefix_cache,
-                   "prefill over a cached prefix runs absorbed");
-  command.add_flag("--segmented-prefill", options.segmented_prefill,
-                   "plan prefill as inside a segmented graph (absorbed)");
-  add_clearing_flag(command, "--no-skip-mha-chunk-metadata", options.skip_mha_chunk_metadata,
+  attention.add_option("--fallback-attention-backend", options.fallback_attention_backend,
+                       "backend of prefill that may not run expanded; default: the same");
+  attention.add_flag("--disable-chunked-prefix-cache", options.disable_chunked_prefix_cache,
+                     "prefill over a cached prefix runs absorbed");
+  attention.add_flag("--segmented-prefill", options.segmented_prefill,
+                     "plan prefill as inside a segmented graph (absorbed)");
+  add_clearing_flag(attention, "--no-skip-mha-chunk-metadata", options.skip_mha_chunk_metadata,
                     "build ragged chunk plans that nothing reads, to measure their cost");
-  command.add_flag("--explain-plan", flags.explain_plan,
-                   "print every distinct attention plan on stderr");
-  command.add_flag("--quiet", flags.quiet, "no start-up line");
+  attention.add_flag("--explain-plan", flags.explain_plan,
+                     "print every distinct attention plan on stderr");
+  log.add_flag("--quiet", flags.quiet, "no start-up line");
   if (!speculative) return;
   SpeculativeOptions& spec = options.speculative;
-  command
+  speculation
       .add_option("--speculative-algorithm", flags.speculative_algorithm,
                   "MTP (NEXTN), EAGLE, EAGLE3, NGRAM, STANDALONE or NONE")
       ->capture_default_str();
-  command.add_option("--speculative-draft-model-path", spec.draft_model_path,
-                     "folder of the EAGLE head or of the independent draft model");
-  add_clearing_flag(command, "--no-skip-draft-kv-indices", options.skip_draft_kv_indices,
+  speculation.add_option("--speculative-draft-model-path", spec.draft_model_path,
+                         "folder of the EAGLE head or of the independent draft model");
+  add_clearing_flag(attention, "--no-skip-draft-kv-indices", options.skip_draft_kv_indices,
                     "build key lists for draft loops that nothing reads, to measure their cost");
-  add_clearing_flag(command, "--speculative-fixed", spec.adaptive,
+  add_clearing_flag(speculation, "--speculative-fixed", spec.adaptive,
                     "always draft --speculative-num-steps, whether it pays or not");
-  command.add_option("--speculative-num-steps", spec.steps, "drafts per iteration, at most")
+  speculation.add_option("--speculative-num-steps", spec.steps, "drafts per iteration, at most")
       ->capture_default_str()
       ->check(number_in(0, 15));
-  command
+  speculation
       .add_option("--speculative-num-draft-tokens", flags.num_draft_tokens,
                   "tokens of a verify pass: drafts and one (chains only)")
       ->check(number_in(1, 16));
-  command
+  speculation
       .add_option("--speculative-eagle-topk", flags.draft_width,
                   "drafts per position: chains have 1")
       ->capture_default_str()
       ->check(one_of({"1"}));
-  command
+  speculation
       .add_option("--speculative-simulate-accept-length", flags.simulate_accept_length,
                   "pretend this many tokens per iteration were accepted (performance runs only; "
                   "output is not the model's)")

@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "apps/flag_checks.h"
+#include "apps/flag_groups.h"
 #include "engine/text_generator.h"
 #include "server/served_model.h"
 
@@ -12,39 +13,40 @@ namespace foresail {
 inline void add_sampling_flags(Command& command, Request& options) {
   SamplingParams& sampling = options.sampling;
   sampling.temperature = 0.0f;
-  command.add_option("--max-tokens,-n", options.max_tokens, "most new tokens")
+  FlagGroup drawing(command, kDrawingGroup);
+  drawing.add_option("--max-tokens,-n", options.max_tokens, "most new tokens")
       ->capture_default_str();
-  command.add_option("--min-tokens", options.min_tokens, "no end of text before this many")
+  drawing.add_option("--min-tokens", options.min_tokens, "no end of text before this many")
       ->capture_default_str();
-  command
+  drawing
       .add_option("--temperature", sampling.temperature,
                   "0: greedy. Where --temperature, --top-k, --top-p, --min-p or "
                   "--repetition-penalty is not given, "
                   "generation_config.json of the model says it, if there is one")
       ->capture_default_str()
       ->check(number_in(0.0f, 100.0f));
-  command.add_option("--top-k", sampling.top_k, "0: off")
+  drawing.add_option("--top-k", sampling.top_k, "0: off")
       ->capture_default_str()
       ->check(number_in(0, INT_MAX));
-  command.add_option("--top-p", sampling.top_p, "1: off")
+  drawing.add_option("--top-p", sampling.top_p, "1: off")
       ->capture_default_str()
       ->check(number_in(1e-6f, 1.0f));
-  command.add_option("--min-p", sampling.min_p, "0: off")
+  drawing.add_option("--min-p", sampling.min_p, "0: off")
       ->capture_default_str()
       ->check(number_in(0.0f, 1.0f));
-  command.add_option("--repetition-penalty", sampling.repetition_penalty, "1: off")
+  drawing.add_option("--repetition-penalty", sampling.repetition_penalty, "1: off")
       ->capture_default_str()
       ->check(number_in(1e-3f, 1e3f));
-  command.add_option("--presence-penalty", sampling.presence_penalty, "0: off")
+  drawing.add_option("--presence-penalty", sampling.presence_penalty, "0: off")
       ->capture_default_str()
       ->check(number_in(-2.0f, 2.0f));
-  command.add_option("--frequency-penalty", sampling.frequency_penalty, "0: off")
+  drawing.add_option("--frequency-penalty", sampling.frequency_penalty, "0: off")
       ->capture_default_str()
       ->check(number_in(-2.0f, 2.0f));
-  command.add_option("--logit-bias", sampling.logit_bias, "TOKEN BIAS, repeatable");
-  command.add_option("--seed", sampling.seed, "random seed")->capture_default_str();
-  command.add_option("--stop", options.stops, "stop string, repeatable");
-  command.add_flag("--ignore-eos", options.ignore_eos, "go on after the end token");
+  drawing.add_option("--logit-bias", sampling.logit_bias, "TOKEN BIAS, repeatable");
+  drawing.add_option("--seed", sampling.seed, "random seed")->capture_default_str();
+  drawing.add_option("--stop", options.stops, "stop string, repeatable");
+  drawing.add_flag("--ignore-eos", options.ignore_eos, "go on after the end token");
 }
 
 // Where neither a flag nor a line of a file says it: generation_config.json of the model, and

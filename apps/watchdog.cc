@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "apps/service_manager.h"
+#include "base/json.h"
 
 namespace foresail {
 namespace {
@@ -53,6 +54,7 @@ void Watchdog::watch() {
     std::vector<std::string> names = server_.open_requests();
     const size_t count = names.size();
     names.resize(std::min(count, kMaxNames));
+    for (std::string& name : names) name = ascii_json_text(name);  // clients choose them
     fmt::print(stderr,
                "error: the engine has been in one step for {:.1f} s (--watchdog-timeout {}): {} "
                "requests under way{}{}\n",

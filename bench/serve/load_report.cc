@@ -91,6 +91,7 @@ std::optional<DraftCounters> read_draft_counters(const std::string& metrics) {
       if (labels >= text.size() || (text[labels] != '{' && text[labels] != ' ')) continue;
       const std::string line = text.substr(labels, text.find('\n', labels) - labels);
       const size_t space = line.rfind(' ');
+      if (space == line.npos) continue;
       found.emplace_back(line.substr(0, space), std::strtod(line.c_str() + space, nullptr));
     }
     return found;

@@ -9,14 +9,8 @@ std::string error_text(const HttpReply& reply) {
   if (!reply.error.empty()) return reply.error;
   const OrderedJson json = OrderedJson::parse(reply.body, nullptr, false);
   if (json.is_object() && json.contains("error") && json["error"].is_object())
-    return fmt::format("HTTP {}: {}", reply.status, json["error"].value("message", ""));
+    return fmt::format("HTTP {}: {}", reply.status, text_member(json["error"], "message"));
   return fmt::format("HTTP {}: {}", reply.status, reply.body.substr(0, 200));
-}
-
-int64_t integer_of(const OrderedJson& object, const char* name) {
-  if (!object.is_object()) return 0;
-  const auto found = object.find(name);
-  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
 }
 
 bool holds_text(const OrderedJson& object, const char* name) {
@@ -26,6 +20,19 @@ bool holds_text(const OrderedJson& object, const char* name) {
 }
 
 }  // namespace
+
+std::string text_member(const OrderedJson& object, const char* name, std::string otherwise) {
+  if (!object.is_object()) return otherwise;
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>()
+                                                     : std::move(otherwise);
+}
+
+int64_t integer_member(const OrderedJson& object, const char* name) {
+  if (!object.is_object()) return 0;
+  const auto found = object.find(name);
+  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+}
 
 const char* load_path(LoadApi api) {
   switch (api) {
@@ -96,21 +103,22 @@ void LoadStream::event(std::string_view data, LoadResult::Clock::time_point now)
     return;
   }
   if (const auto error = json.find("error"); error != json.end() && !error->is_null()) {
-    result_.error = error->is_object() ? error->value("message", "an error event") : error->dump();
+    result_.error =
+        error->is_object() ? text_member(*error, "message", "an error event") : json_text(*error);
     return;
   }
   if (api_ == LoadApi::kGenerate) {
     const OrderedJson meta = json.value("meta_info", OrderedJson());
-    const int64_t output = integer_of(meta, "completion_tokens");
+    const int64_t output = integer_member(meta, "completion_tokens");
     if (output > result_.output_tokens)
       result_.chunks.push_back({now, output - result_.output_tokens});
     result_.output_tokens = output;
-    result_.prompt_tokens = integer_of(meta, "prompt_tokens");
+    result_.prompt_tokens = integer_member(meta, "prompt_tokens");
     return;
   }
   if (const auto usage = json.find("usage"); usage != json.end() && usage->is_object()) {
-    result_.prompt_tokens = integer_of(*usage, "prompt_tokens");
-    result_.output_tokens = integer_of(*usage, "completion_tokens");
+    result_.prompt_tokens = integer_member(*usage, "prompt_tokens");
+    result_.output_tokens = integer_member(*usage, "completion_tokens");
   }
   const auto choices = json.find("choices");
   if (choices == json.end() || !choices->is_array() || choices->empty()) return;

@@ -51,6 +51,9 @@ struct LoadResult {
   }
 };
 
+// A member that is text; what servers send otherwise is as good as nothing.
+std::string text_member(const OrderedJson& object, const char* name, std::string otherwise = {});
+int64_t integer_member(const OrderedJson& object, const char* name);  // likewise, else 0
 const char* load_path(LoadApi api);
 OrderedJson load_body(const LoadTarget& target, const LoadPrompt& prompt);
 // Sends it and reads to the end. The time includes connecting.

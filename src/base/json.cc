@@ -3,9 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <type_traits>
-#include <unordered_set>
 #include <vector>
 
 #include "base/json_tree.h"
@@ -15,7 +15,7 @@ namespace {
 
 // Some bytes of the text, as they may stand in a one-line message.
 std::string shown(std::string_view text, size_t max_bytes) {
-  return Json(text.substr(0, max_bytes)).dump(-1, ' ', true, Json::error_handler_t::replace);
+  return ascii_json_text(text.substr(0, max_bytes));
 }
 
 // `position`: bytes that the parser had read when it stopped, the last of them the offending one.
@@ -30,7 +30,8 @@ std::string syntax_message(std::string_view text, size_t position) {
                      shown(text.substr(at), 20));
 }
 
-// Builds the value as the parser reads it, and stops it at the first fault. Linear in the text.
+// Builds the value as the parser reads it, and stops it at the first fault. Nearly linear in the
+// text, whatever it holds.
 template <typename Value>
 class Builder {
  public:
@@ -109,9 +110,10 @@ class Builder {
   std::string_view text_;
   int max_depth_;
   Value root_;
-  std::vector<Value*> open_;                           // containers around the next value
-  std::vector<std::unordered_set<std::string>> keys_;  // of the open objects, if ordered
-  Value* member_ = nullptr;                            // of the innermost object
+  std::vector<Value*> open_;  // containers around the next value
+  // Of the open objects, if ordered. No hashes: whoever sends keys can choose them to collide.
+  std::vector<std::set<std::string>> keys_;
+  Value* member_ = nullptr;  // of the innermost object
   std::string fault_;
 };
 
@@ -149,6 +151,10 @@ std::string json_text(const Json& value, int indent) {
 
 std::string json_text(const OrderedJson& value, int indent) {
   return value.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+std::string ascii_json_text(const OrderedJson& value) {
+  return value.dump(-1, ' ', true, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace foresail

@@ -31,5 +31,7 @@ OrderedJson object_of(std::initializer_list<std::pair<std::string_view, OrderedJ
 // own dump() and parse() cost every file that calls them another second of compiling.
 std::string json_text(const Json& value, int indent = -1);
 std::string json_text(const OrderedJson& value, int indent = -1);
+// In one line of printable ASCII, for logs and terminals: those take other characters as orders.
+std::string ascii_json_text(const OrderedJson& value);
 
 }  // namespace foresail

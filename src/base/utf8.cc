@@ -100,4 +100,18 @@ std::string replace_invalid_utf8(std::string_view text) {
   return out;
 }
 
+std::string for_terminal(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size();) {
+    const Utf8Char c = decode_utf8(text, i);
+    const char32_t code = c.code_point;
+    const bool is_control =
+        (code < 0x20 && code != '\n' && code != '\t') || (code >= 0x7F && code < 0xA0);
+    append_utf8(out, c.valid && !is_control ? code : kReplacement);
+    i += c.length_bytes;
+  }
+  return out;
+}
+
 }  // namespace foresail

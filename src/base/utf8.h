@@ -26,5 +26,8 @@ int64_t count_characters(std::string_view text);
 size_t incomplete_utf8_tail(std::string_view text);
 // Replaces every maximal invalid prefix by U+FFFD, as Python's errors="replace" does.
 std::string replace_invalid_utf8(std::string_view text);
+// As it may be shown on a terminal: no orders to it. Control characters but line ends and tabs, and
+// what is invalid, become U+FFFD.
+std::string for_terminal(std::string_view text);
 
 }  // namespace foresail

@@ -300,7 +300,9 @@ TokenSource::Part Generation::parse(const Event& event, Choice& choice, Piece& p
                     : calls || parser.in_calls() ? Part::kCall
                                                  : Part::kContent;
   choice.cut_in_call = event.finish && parser.in_unfinished_call();
-  if (event.finish) parser.finish(delta, std::string_view(event.text).substr(text.size()));
+  if (event.finish)
+    parser.finish(delta, event.finish != FinishReason::kEndToken,
+                  std::string_view(event.text).substr(text.size()));
   piece.text += delta.content;
   if (spec_.include_reasoning) piece.reasoning += delta.reasoning;
   for (ToolCallDelta& call : delta.calls) {
@@ -365,6 +367,11 @@ void Generation::close(const char* outcome) noexcept {
   if (std::exchange(closed_, true)) return;
   sources_.clear();
   release();
+  const auto is_aborted = [](const Choice& choice) {
+    return choice.finish == FinishReason::kAborted;
+  };
+  if (serving_.draining && std::any_of(record_.choices.begin(), record_.choices.end(), is_aborted))
+    ++serving_.metrics.cut_by_shutdown;
   try {
     log_end(outcome);
   } catch (const std::exception&) {  // no memory: a line is lost

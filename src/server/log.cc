@@ -22,11 +22,11 @@ void Log::write(std::string_view event, const OrderedJson& fields) const {
   if (format_ == LogFormat::kJson) {
     OrderedJson object = object_of({{"time", time}, {"event", event}});
     object.update(fields);
-    line = json_text(object);
+    line = ascii_json_text(object);
   } else {
     line = fmt::format("{} {}", time, event);
     for (const auto& [name, value] : fields.items())
-      line += fmt::format(" {}={}", name, json_text(value));
+      line += fmt::format(" {}={}", name, ascii_json_text(value));
   }
   line += '\n';
   std::fwrite(line.data(), 1, line.size(), stderr);

@@ -56,6 +56,7 @@ class Metrics {
   Counter draft_passes{0}, drafted{0}, accepted{0};
   std::array<Counter, kMaxPositions> drafted_at{}, accepted_at{};
   Counter gone_while_waiting{0}, gone_while_running{0};
+  Counter cut_by_shutdown{0};  // requests
 
  private:
   mutable std::mutex mutex_;

@@ -206,6 +206,8 @@ void write_http(Writer& out, const Metrics& metrics, const HttpCounters& http) {
              label("state", "idle"));
   out.one("gauge", "http_incoming_bytes", "Bytes of bodies that are coming in.",
           static_cast<int64_t>(http.incoming_bytes.load()));
+  out.one("gauge", "http_waiting_bytes", "Bytes of answers that their clients have not read.",
+          static_cast<int64_t>(http.waiting_bytes.load()));
   out.one("counter", "http_accepted_total", "Connections that were accepted.",
           http.accepted_total.load());
   if (const auto responses = metrics.responses(); !responses.empty()) {
@@ -221,6 +223,7 @@ void write_http(Writer& out, const Metrics& metrics, const HttpCounters& http) {
       {"out_of_memory", http.out_of_memory_total},
       {"connections", http.over_connections_total},
       {"incoming_bytes", http.over_incoming_total},
+      {"waiting_bytes", http.over_waiting_total},
       {"headers_too_large", http.header_too_large_total},
       {"request_too_large", http.body_too_large_total},
       {"bad_http", http.malformed_total},

@@ -37,7 +37,7 @@ class Server::Parts final : public HttpApplication {
   ~Parts() override;
 
   void load();
-  void drain(std::chrono::milliseconds timeout);
+  int64_t drain(std::chrono::milliseconds timeout);
 
   void serve(std::shared_ptr<Exchange> exchange) override;
   HttpResponse fault(int status, std::string_view code, const std::string& message) override;
@@ -119,7 +119,7 @@ void Server::Parts::load() {
   state.loaded = true;
 }
 
-void Server::Parts::drain(std::chrono::milliseconds timeout) {
+int64_t Server::Parts::drain(std::chrono::milliseconds timeout) {
   state.draining = true;
   if (engine) engine->drain(timeout);
   // The last events are on their way to the connections.
@@ -128,6 +128,7 @@ void Server::Parts::drain(std::chrono::milliseconds timeout) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   http->close_idle();
   http->wait_closed(kCloseTimeout);
+  return metrics.cut_by_shutdown;
 }
 
 bool Server::Parts::let_through(const Route& route, Exchange& exchange) {
@@ -200,8 +201,8 @@ int Server::port() const {
 const ServedModel& Server::model() const {
   return parts_->model;
 }
-void Server::drain(std::chrono::milliseconds timeout) {
-  parts_->drain(timeout);
+int64_t Server::drain(std::chrono::milliseconds timeout) {
+  return parts_->drain(timeout);
 }
 void Server::hurry() {
   parts_->open.abort("");

@@ -33,7 +33,7 @@ struct ServeOptions {
   bool page = true;  // at /
   std::string reasoning_parser = "auto", tool_call_parser = "auto";
   bool both_reasoning_fields = false;
-  bool incremental_generate = false;  // see ServedModel
+  bool incremental_generate = false;                // see ServedModel
   std::chrono::milliseconds queue_timeout{60'000};  // 0: none
   std::chrono::milliseconds request_timeout{0};     // 0: none
 };
@@ -52,8 +52,8 @@ class Server {
   std::string url() const;
   const ServedModel& model() const;
   // Refuses new requests, waits for those that run, aborts what is left after the timeout, closes
-  // every connection.
-  void drain(std::chrono::milliseconds timeout);
+  // every connection. How many requests it aborted.
+  int64_t drain(std::chrono::milliseconds timeout);
   // From any thread: aborts what a drain is still waiting for.
   void hurry();
   // From any thread, once the model is loaded: how long the engine has been in one step, and the

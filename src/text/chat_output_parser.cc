@@ -68,7 +68,7 @@ void ChatOutputParser::scan(std::string_view text) {
   held_.erase(0, held_.size() - keep);
 }
 
-void ChatOutputParser::finish(ChatDelta& delta, std::string_view broken) {
+void ChatOutputParser::finish(ChatDelta& delta, bool cut, std::string_view broken) {
   delta_ = &delta;
   held_ += broken;
   if (options_.only_calls && state_ != State::kReasoning && state_ != State::kArguments) return;
@@ -76,8 +76,9 @@ void ChatOutputParser::finish(ChatDelta& delta, std::string_view broken) {
   if (state_ == State::kArguments && !in_unfinished_call()) held_.clear();
   on_text(std::exchange(held_, {}));
   if (state_ == State::kReasoning) end_reasoning();
-  // A call that was cut before its name is complete is no call.
-  if (state_ == State::kHeader || state_ == State::kName) on_content(std::exchange(header_, {}));
+  // Without a whole name it is no call: what the model left like that is shown as it is.
+  if (!cut && (state_ == State::kHeader || state_ == State::kName))
+    on_content(std::exchange(header_, {}));
   if (state_ == State::kArguments) end_call();
 }
 

@@ -35,9 +35,11 @@ class ChatOutputParser {
   // The text before a token and the token itself, if it is a marker by its id; a marker has no
   // text. Appends to `delta`.
   void push(std::string_view text, int32_t token, ChatDelta& delta);
-  // The output has ended: what was held back. `broken`: replacement characters for the bytes of a
-  // character that was cut, which may have belonged to a marker as what is held back may.
-  void finish(ChatDelta& delta, std::string_view broken = {});
+  // The output has ended: what was held back. `cut`: by a limit and not by the model, so a call
+  // without a whole name is no text that the model meant to write. `broken`: replacement characters
+  // for the bytes of a character that was cut, which may have belonged to a marker as what is held
+  // back may.
+  void finish(ChatDelta& delta, bool cut, std::string_view broken = {});
 
   bool in_reasoning() const { return state_ == State::kReasoning; }
   bool in_calls() const { return state_ != State::kReasoning && state_ != State::kContent; }

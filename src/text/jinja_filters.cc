@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <unordered_map>
+
 #include "text/jinja_format.h"
 #include "text/jinja_json.h"
 #include "text/jinja_operators.h"

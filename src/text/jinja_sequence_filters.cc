@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <unordered_map>
 
 #include "text/jinja_filters.h"
 #include "text/jinja_operators.h"

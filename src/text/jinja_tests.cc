@@ -1,6 +1,8 @@
 // The tests behind `is` (declared in jinja_filters.h and jinja_interpreter.h).
 #include <fmt/core.h>
 
+#include <unordered_map>
+
 #include "text/jinja_filters.h"
 #include "text/jinja_operators.h"
 #include "text/jinja_print.h"

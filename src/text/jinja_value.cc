@@ -88,7 +88,7 @@ void throw_undefined(const Value& value) {
 
 const Value* DictObject::find(std::string_view key) const {
   if (entries.size() > kIndexFromEntries) {
-    auto it = index.find(std::string(key));
+    auto it = index.find(key);
     return it == index.end() ? nullptr : &entries[it->second].second;
   }
   for (const auto& [name, value] : entries) {

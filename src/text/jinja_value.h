@@ -4,10 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -76,7 +76,8 @@ struct ListObject : Object {
 // Insertion-ordered; keys compare as in Python (1, 1.0 and True are one key).
 struct DictObject : Object {
   std::vector<std::pair<Value, Value>> entries;
-  std::unordered_map<std::string, size_t> index;  // of string keys, built past a few entries
+  // Of string keys, built past a few entries. No hashes: clients could choose keys that collide.
+  std::map<std::string, size_t, std::less<>> index;
 
   const Value* find(std::string_view key) const;
   const Value* find(const Value& key) const;  // unhashable keys are not found

@@ -46,11 +46,13 @@ class CommandErrors : public testing::Test {
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
   }
   static std::string output_of(const std::string& arguments) {
-    const std::string command = std::string(FORESAIL_BIN_DIR) + "/foresail " + arguments;
+    return output_of_shell(std::string(FORESAIL_BIN_DIR) + "/foresail " + arguments);
+  }
+  static std::string output_of_shell(const std::string& command) {
     std::string text;
     std::FILE* const pipe = popen(command.c_str(), "r");
     for (int c; (c = std::fgetc(pipe)) != EOF;) text.push_back(static_cast<char>(c));
-    EXPECT_EQ(pclose(pipe), 0) << arguments;
+    EXPECT_EQ(pclose(pipe), 0) << command;
     return text;
   }
   void expect_run_refused(const std::string& flags, const std::string& message) {
@@ -260,6 +262,67 @@ TEST_F(CommandErrors, ADraftHeadIsNoModel) {
              "--speculative-algorithm EAGLE3");
   refused_as(R"({"architectures":["EAGLEModel"],"model_type":"eagle","model":{}})",
              "--speculative-algorithm EAGLE,");
+}
+
+// A probe that was disturbed must not make the rows look better than the machine.
+TEST_F(CommandErrors, BenchSharesAreOfTheFasterProbes) {
+  std::istringstream lines(
+      output_of("bench kernels --threads 1 --filter rms_norm --json 2>/dev/null"));
+  std::vector<Json> rows;
+  for (std::string line; std::getline(lines, line);) rows.push_back(Json::parse(line));
+  ASSERT_GE(rows.size(), 2u);
+  const Json probe = rows.back();
+  ASSERT_EQ(probe["kind"], "probe");
+  const auto fastest = [&](const char* name) {
+    return std::max(probe[name][0].get<double>(), probe[name][1].get<double>());
+  };
+  rows.pop_back();
+  for (const Json& row : rows) {
+    EXPECT_NEAR(row["share_of_read_probe"].get<double>(),
+                row["bytes_per_s"].get<double>() / fastest("read_bytes_per_s"), 1e-9);
+    EXPECT_NEAR(row["share_of_arithmetic_probe"].get<double>(),
+                row["operations_per_s"].get<double>() / fastest("operations_per_s"), 1e-9);
+  }
+}
+
+// In the order of flag_groups.h, each once, and nothing of a shared group among a command's own.
+TEST_F(CommandErrors, HelpIsGrouped) {
+  const auto headings_of = [](const std::string& help) {
+    std::string headings;
+    std::istringstream lines(help);
+    for (std::string line; std::getline(lines, line);)
+      if (!line.empty() && line[0] != ' ' && line.ends_with(':')) headings += line;
+    return headings;
+  };
+  const std::string serve = output_of("serve --help");
+  EXPECT_EQ(headings_of(serve),
+            "Positionals:Options:Model:Device and memory:Speculation:Answers:Scheduling:Limits:"
+            "Network:Access:Logs and metrics:Attention, for experiments:");
+  const std::string run = output_of("run --help");
+  EXPECT_EQ(headings_of(run),
+            "Positionals:Options:Model:Drawing tokens:Device and memory:Speculation:"
+            "Logs and metrics:Attention, for experiments:");
+  const auto own_of = [](const std::string& help) { return help.substr(0, help.find("\nModel:")); };
+  EXPECT_EQ(own_of(serve).find("  --"), std::string::npos) << own_of(serve);
+  EXPECT_THAT(own_of(run), HasSubstr("--prompt-file"));
+  for (const char* flag : {"--port ", "--api-key ", "--max-total-tokens ", "--device "})
+    EXPECT_EQ(serve.find(std::string("  ") + flag), serve.rfind(std::string("  ") + flag)) << flag;
+}
+
+// What a model needs is told anywhere; that a GPU which is not there is too small for it is no
+// news.
+TEST_F(CommandErrors, InspectForAGpuThatIsNotHere) {
+  const std::string inspect = "CUDA_VISIBLE_DEVICES= " + std::string(FORESAIL_BIN_DIR) +
+                              "/foresail inspect " + model_path("tales") + " --device cuda";
+  const std::string table = output_of_shell(inspect);
+  EXPECT_THAT(table, HasSubstr("no GPU        needs "));
+  EXPECT_THAT(table, HasSubstr("whether it fits is not known: "));
+  EXPECT_THAT(table, Not(HasSubstr("does not fit")));
+  const Json memory = Json::parse(output_of_shell(inspect + " --json"))["memory"];
+  EXPECT_GT(memory["total_bytes"], 0);
+  for (const char* name : {"available_bytes", "fits", "most_kv_tokens"})
+    EXPECT_TRUE(memory[name].is_null()) << memory;
+  EXPECT_TRUE(memory["unknown"].is_string()) << memory;
 }
 
 TEST_F(CommandErrors, MoreCacheThanAnyMachineHas) {

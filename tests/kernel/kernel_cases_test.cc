@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <set>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/cpu_probe.h"
 
 namespace foresail {
 namespace {
@@ -57,6 +59,21 @@ TEST(KernelCases, SmallOnesRun) {
     }
     EXPECT_GT(ran, 5);
   }
+}
+
+TEST(Probes, TheFasterOfTwoAndWhetherTheyDisagree) {
+  const Floors slow{.bytes_per_s = 50, .operations_per_s = 400};
+  const Floors fast{.bytes_per_s = 84, .operations_per_s = 390};
+  for (const Floors& fastest : {fastest_of(slow, fast), fastest_of(fast, slow)}) {
+    EXPECT_EQ(fastest.bytes_per_s, 84);
+    EXPECT_EQ(fastest.operations_per_s, 400);
+  }
+  EXPECT_TRUE(probes_disagree(slow, fast));
+  EXPECT_TRUE(probes_disagree(fast, slow));
+  EXPECT_FALSE(probes_disagree(slow, {.bytes_per_s = 54, .operations_per_s = 370}));
+  // Of a GPU there is no arithmetic probe.
+  EXPECT_FALSE(probes_disagree({.bytes_per_s = 50, .operations_per_s = NAN},
+                               {.bytes_per_s = 51, .operations_per_s = NAN}));
 }
 
 }  // namespace

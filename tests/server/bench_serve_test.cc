@@ -1,4 +1,5 @@
 // `foresail bench serve`: its definitions on made-up answers, and the command against a server.
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -118,6 +119,29 @@ TEST(LoadStream, TheSameHoweverItIsCut) {
   LoadStream(LoadApi::kCompletions, result)
       .take("data: {\"error\":{\"message\":\"gone\"}}\n\n", kStart);
   EXPECT_EQ(result.error, "gone");
+}
+
+// Some servers' messages are objects, or null: no reason to end the whole run.
+TEST(LoadStream, AnswersOfAnyShape) {
+  for (const char* message : {"null", "5", "{\"a\":1}", "[]"}) {
+    LoadResult result;
+    LoadStream(LoadApi::kCompletions, result)
+        .take(fmt::format("data: {{\"error\":{{\"message\":{}}}}}\n\n", message), kStart);
+    EXPECT_EQ(result.error, "an error event") << message;
+  }
+  for (const char* event : {"{\"error\":[1]}", "[]", "x", "{\"choices\":5}", "{\"choices\":[5]}",
+                            "{\"choices\":[{\"delta\":5,\"text\":5,\"token_ids\":5}],\"usage\":5}",
+                            "{\"usage\":{\"prompt_tokens\":\"x\"}}", "{\"meta_info\":5}"})
+    for (const LoadApi api : {LoadApi::kCompletions, LoadApi::kChat, LoadApi::kGenerate}) {
+      LoadResult result;
+      LoadStream(api, result).take(fmt::format("data: {}\n\n", event), kStart);
+      EXPECT_EQ(result.output_tokens, 0);
+    }
+  EXPECT_EQ(text_member({{"id", 5}}, "id"), "");
+  EXPECT_EQ(text_member(OrderedJson(5), "id", "x"), "x");
+  EXPECT_EQ(integer_member({{"vocab_size", "x"}}, "vocab_size"), 0);
+  const auto counters = read_draft_counters("vllm:spec_decode_num_drafts_total{}\n");
+  EXPECT_FALSE(counters) << "a sample without a value";
 }
 
 TEST(HttpAddress, Parts) {

@@ -161,6 +161,13 @@ TEST(ChatMessages, Row46TemplateVariables) {
   EXPECT_EQ(render_chat(body, model)->text, "Truex");
   body["chat_template_kwargs"]["thinking"] = false;
   EXPECT_EQ(render_chat(body, model)->text, "Falsex");
+  // Each is looked up among all of them, so there are not many.
+  body["chat_template_kwargs"] = OrderedJson::object();
+  for (int i = 0; i < 64; ++i) body["chat_template_kwargs"][std::to_string(i)] = i;
+  EXPECT_TRUE(render_chat(body, model).has_value());
+  body["chat_template_kwargs"]["64"] = 64;
+  EXPECT_EQ(render_chat(body, model).error().message,
+            "'chat_template_kwargs' holds more than 64 variables");
   body["chat_template_kwargs"] = {{"messages", 1}};
   EXPECT_EQ(render_chat(body, model).error().param, "chat_template_kwargs");
 }

@@ -281,6 +281,9 @@ TEST_F(Completions, Row33LogitBias) {
   expect_refused(complete({{"logit_bias", {{"8192", 1}}}}), "logit_bias", "8192");
   expect_refused(complete({{"logit_bias", {{"-1", 1}}}}), "logit_bias", "-1");
   expect_refused(complete({{"logit_bias", {{"5", 101}}}}), "logit_bias", "-100 to 100");
+  // One token must not have two biases.
+  for (const char* name : {"05", "-0", "+5", " 5", "5 ", "0x5", "5.0", "", "5e0"})
+    expect_refused(complete({{"logit_bias", {{"5", 1}, {name, 1}}}}), "logit_bias", "no token id");
   EXPECT_EQ(complete({{"logit_bias", {{"8191", 1}}}}).status, 200);
 }
 

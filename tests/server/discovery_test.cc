@@ -66,7 +66,9 @@ TEST_F(Discovery, Row5VersionAndInfo) {
   EXPECT_EQ(get("/get_model_info").json(), get("/model_info").json());
   const OrderedJson loads = get("/v1/loads").json();
   ASSERT_EQ(loads["loads"].size(), 1u) << loads;
-  EXPECT_EQ(loads["loads"][0]["num_running_reqs"], 0);
+  // An answer may go out before the step that ended it is counted.
+  EXPECT_TRUE(
+      eventually([&] { return get("/v1/loads").json()["loads"][0]["num_running_reqs"] == 0; }));
   EXPECT_GT(loads["loads"][0]["max_total_num_tokens"], 1000);
 }
 

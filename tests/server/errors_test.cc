@@ -236,6 +236,22 @@ TEST_F(Errors, Row93And94UnknownFieldsAndModels) {
   EXPECT_EQ(response.json()["error"]["code"], "model_not_found");
 }
 
+// Whatever a client calls its request, answers and events stay the JSON that they are.
+TEST_F(Errors, NamesOfRequestsAreText) {
+  const std::string name = "a\"},\n\ndata: [DONE]\n\n\\\x01\x1b[2J\xC2\x9B é";
+  for (const char* field : {"request_id", "rid"}) {
+    EXPECT_EQ(complete({{field, name}}).json()["id"], "cmpl-" + name);
+    EXPECT_EQ(chat({{field, name}}).json()["id"], "chatcmpl-" + name);
+    const auto chunks = complete({{field, name}, {"stream", true}}).chunks();
+    ASSERT_FALSE(chunks.empty());
+    for (const OrderedJson& chunk : chunks) EXPECT_EQ(chunk["id"], "cmpl-" + name);
+    const auto parts = chat({{field, name}, {"stream", true}}).chunks();
+    ASSERT_FALSE(parts.empty());
+    for (const OrderedJson& part : parts) EXPECT_EQ(part["id"], "chatcmpl-" + name);
+  }
+  EXPECT_EQ(post("/generate", {{"text", "a"}, {"rid", name}}).json()["meta_info"]["id"], name);
+}
+
 TEST_F(Errors, Row95ContentTypes) {
   TestClient client(port());
   const std::string body = R"({"prompt":"a","max_tokens":1})";

@@ -42,7 +42,9 @@ class Serve(Server):
 
 class ExitStatus(unittest.TestCase):
     def refused(self, *flags, model=MODEL):
-        result = subprocess.run([FORESAIL, "serve", model, "--port", "0", "--quiet", *flags],
+        if "--port" not in flags:
+            flags += ("--port", "0")
+        result = subprocess.run([FORESAIL, "serve", model, "--quiet", *flags],
                                 capture_output=True, text=True, timeout=60)
         self.assertEqual(result.stdout, "")
         self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
@@ -59,6 +61,23 @@ class ExitStatus(unittest.TestCase):
             server.process.send_signal(stop)
             self.assertTrue(answer.read().endswith(b"data: [DONE]\n\n"))
             self.assertEqual(server.end(), (0, ""))
+
+    def test_0_but_it_says_how_many_were_cut_off(self):
+        endless = {"prompt": "Once", "max_tokens": 2000, "ignore_eos": True, "stream": True}
+        for timeout in ("0", "300"):
+            server = Serve("--device", "ref", "--context-length", "2048",
+                           "--shutdown-timeout", timeout)
+            answers = [server.post(endless) for _ in range(2)]
+            for answer in answers:
+                self.assertTrue(answer.readline().startswith(b"data: "))
+            server.term()
+            if timeout == "300":  # the second one ends what the limit would not
+                time.sleep(0.5)
+                server.term()
+            for answer in answers:
+                self.assertIn(b"shutting_down", answer.read())
+            self.assertEqual(server.end(), (0, "stopped: 2 requests were cut off "
+                                               f"(--shutdown-timeout {timeout})\n"))
 
     def test_0_stopped_while_it_loads(self):
         process = subprocess.Popen([FORESAIL, "serve", MODEL, "--port", "0", "--log-format", "off"],
@@ -101,6 +120,14 @@ class ExitStatus(unittest.TestCase):
 
     def test_3_model(self):
         self.assertEqual(self.refused(model="/nonexistent")[0], 3)
+        # Before the port is opened: that this one is taken does not show.
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            draft = ("--speculative-draft-model-path", "/nonexistent", "--speculative-algorithm")
+            self.assertEqual(self.refused("--port", port, model="/nonexistent")[0], 3)
+            self.assertEqual(self.refused("--port", port, *draft, "EAGLE3")[0], 3)
+            self.assertEqual(self.refused("--port", port, *draft, "STANDALONE")[0], 3)
+            self.assertEqual(self.refused("--port", port)[0], 2)
         with tempfile.TemporaryDirectory() as folder:
             for name in os.listdir(MODEL):
                 if name.endswith(".json"):
@@ -147,7 +174,7 @@ class ExitStatus(unittest.TestCase):
         def ask():
             try:
                 server.post({"prompt": "the old captain " * 300, "max_tokens": 1,
-                             "request_id": "long-one"})
+                             "request_id": "long\x1b[2J-one"})
             except (http.client.HTTPException, OSError) as error:
                 lost.append(error)
 
@@ -158,7 +185,7 @@ class ExitStatus(unittest.TestCase):
         thread.join()
         self.assertEqual(status, 5, errors)
         self.assertEqual(errors.count("\n"), 1, errors)
-        self.assertIn("(--watchdog-timeout 1): 1 requests under way: long-one", errors)
+        self.assertIn(r'(--watchdog-timeout 1): 1 requests under way: "long\u001b[2J-one"', errors)
         self.assertLess(time.monotonic() - start, 10)
         self.assertEqual(len(lost), 1)
 

@@ -1,7 +1,9 @@
 // Rows 10 and 97 to 105 of the conformance checklist: clients that leave or dawdle, and the end.
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <deque>
 #include <thread>
 
 #include "server/live_server.h"
@@ -169,6 +171,51 @@ TEST_F(Lifecycle, Row103IdleConnectionsDoNotBlockANewRequest) {
   EXPECT_EQ(idle[0]->get("/livez").status, 200);
 }
 
+// Two threads, and two bodies that take one each for long: who asks for little does not wait.
+TEST_F(Lifecycle, LargeBodiesLeaveAThreadForOthers) {
+  OrderedJson body;
+  body["prompt"] = std::string(8 << 20, 'a');
+  const std::string request = request_text("POST", "/v1/completions", body.dump());
+  const auto is_answered = [](const TestClient& client) {
+    pollfd poll{.fd = client.descriptor(), .events = POLLIN, .revents = 0};
+    return ::poll(&poll, 1, 0) > 0;
+  };
+  std::deque<TestClient> clients;
+  std::vector<std::thread> senders;
+  for (int i = 0; i < 3; ++i) clients.emplace_back(port());
+  for (TestClient& client : clients) senders.emplace_back([&] { client.send(request); });
+  for (std::thread& sender : senders) sender.join();
+  TestClient other(port());
+  int answers = 0;
+  while (!std::any_of(clients.begin(), clients.end(), is_answered)) {
+    ASSERT_EQ(other.get("/livez").status, 200);
+    ++answers;
+  }
+  EXPECT_GT(answers, 5);
+  // One after the other they all have their turn, but for who has left.
+  clients.pop_back();
+  for (TestClient& client : clients) EXPECT_EQ(client.read().status, 400);  // too long
+  EXPECT_EQ(get("/livez").status, 200);
+}
+
+TEST_F(Lifecycle, ClientsMayLeaveWhileTheirLargeBodiesWait) {
+  OrderedJson body;
+  body["prompt"] = std::string(256 << 10, 'a');
+  const std::string request = request_text("POST", "/tokenize", body.dump());
+  std::vector<std::thread> senders;
+  for (int i = 0; i < 16; ++i)
+    senders.emplace_back([&, i] {
+      for (int j = 0; j < 12; ++j) {
+        TestClient client(port());
+        client.send(request);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5 * ((i * 7 + j * 5) % 12)));
+      }
+    });
+  for (std::thread& sender : senders) sender.join();
+  EXPECT_EQ(get("/livez").status, 200);
+  EXPECT_EQ(post("/tokenize", {{"prompt", "a"}}).status, 200);
+}
+
 TEST_F(Lifecycle, Row104PipelinedAndHalfClosed) {
   TestClient client(port());
   const std::string one =
@@ -249,6 +296,56 @@ TEST(SlowServer, ALargeAnswerReachesASlowReader) {
     EXPECT_GT(answer.body.size(), size_t{1} << 20) << field;
   }
   EXPECT_EQ(metric(server.port(), "foresail:slow_readers_dropped_total"), 0);
+}
+
+// Of whoever sends and never reads, one answer is kept: 60 bytes ask for 30,000.
+TEST(SlowServer, AnswersToRequestsSentAheadDoNotPileUp) {
+  Server server(tales_options());
+  server.load();
+  constexpr int kCount = 400;
+  TestClient client(server.port());
+  std::string ahead;
+  for (int i = 0; i < kCount; ++i) ahead += request_text("GET", "/metrics", "");
+  client.send(ahead);
+  EXPECT_TRUE(eventually([&] { return metric(server.port(), "foresail:http_waiting_bytes") > 0; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_LT(metric(server.port(), "foresail:http_waiting_bytes"), 1 << 20);
+  for (int i = 0; i < kCount; ++i) ASSERT_EQ(client.read().status, 200) << i;
+  EXPECT_EQ(metric(server.port(), "foresail:http_waiting_bytes"), 0);
+}
+
+// Nor do many connections hold more than there is room for, however long their answers are.
+TEST(SlowServer, AnswersThatNobodyReadsAreLimited) {
+  ServeOptions options = tales_options();
+  options.http.max_waiting_bytes = 1 << 20;
+  Server server(options);
+  server.load();
+  std::string text;
+  for (int i = 0; i < 300'000; ++i) text += "\xF0\x9F\x98\x80";
+  const OrderedJson question = {{"prompt", text}};
+  const auto ask = [&](const OrderedJson& body) {
+    return TestClient(server.port()).post("/tokenize", body);
+  };
+  {
+    TestClient holder(server.port());
+    holder.send(request_text("POST", "/tokenize", json_text(question)));
+    EXPECT_TRUE(
+        eventually([&] { return metric(server.port(), "foresail:http_waiting_bytes") > 1 << 20; }));
+    const TestResponse refused = ask(question);
+    EXPECT_EQ(refused.status, 503);
+    EXPECT_EQ(refused.json()["error"]["code"], "server_busy");
+    EXPECT_EQ(ask({{"prompt", "a"}}).status, 200);
+    EXPECT_TRUE(holder.read().ended) << "what was promised comes";
+    EXPECT_EQ(ask(question).status, 200);
+    holder.send(request_text("POST", "/tokenize", json_text(question)));
+    EXPECT_TRUE(
+        eventually([&] { return metric(server.port(), "foresail:http_waiting_bytes") > 1 << 20; }));
+  }
+  // Who leaves holds nothing.
+  EXPECT_TRUE(
+      eventually([&] { return metric(server.port(), "foresail:http_waiting_bytes") == 0; }));
+  EXPECT_EQ(ask(question).status, 200);
+  EXPECT_EQ(metric(server.port(), "foresail:requests_rejected_total", "waiting_bytes"), 1);
 }
 
 TEST(SlowServer, ARequestLargerThanTheQueueIsNotToldToTryAgain) {

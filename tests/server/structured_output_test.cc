@@ -209,50 +209,95 @@ TEST_F(StructuredOutput, ToolCalls) {
   expect_refused(ask(bad), "tools", "patternProperties");
 }
 
-// The markers are text here: cut anywhere, no half of one is content, and a call that is not whole
-// is no reason to end.
-TEST_F(StructuredOutput, ACallThatIsCut) {
-  ServeOptions options = tales_options();
-  options.tool_call_parser = "deepseek_v3";
-  Server server(options);
-  server.load();
-  const auto post = [&](const OrderedJson& fields) {
-    return TestClient(server.port()).post("/v1/chat/completions", fields);
-  };
-  const auto ask = [&](const OrderedJson& fields) { return post(fields).json()["choices"][0]; };
-  OrderedJson fields = tool_fields({{"type", "function"}, {"function", {{"name", "get_weather"}}}});
-  const OrderedJson whole = ask(fields);
-  ASSERT_EQ(whole["finish_reason"], "tool_calls") << whole;
-  const std::string arguments = whole["message"]["tool_calls"][0]["function"]["arguments"];
-  const auto tokens = ask([&] {
-                        OrderedJson with_ids = fields;
-                        with_ids["return_token_ids"] = true;
-                        return with_ids;
-                      }())["token_ids"]
-                          .size();
-  for (size_t most = 1; most < tokens; ++most) {
-    fields["max_tokens"] = most;
-    const OrderedJson cut = ask(fields);
-    EXPECT_EQ(cut["finish_reason"], "length") << cut;
-    const OrderedJson& content = cut["message"]["content"];
-    EXPECT_TRUE(content.is_null() || content == "") << cut;
-    if (!cut["message"].contains("tool_calls")) continue;
-    const std::string part = cut["message"]["tool_calls"][0]["function"]["arguments"];
-    EXPECT_TRUE(arguments.starts_with(part)) << cut;
+struct ToldCalls {
+  OrderedJson calls = OrderedJson::array();  // as a whole answer has them, but for their ids
+  std::string content, finish;
+
+  explicit ToldCalls(const OrderedJson& choice) : finish(choice["finish_reason"]) {
+    const OrderedJson& message = choice["message"];
+    if (!message["content"].is_null()) content = message["content"];
+    for (const OrderedJson& call : message.value("tool_calls", OrderedJson::array()))
+      calls.push_back(call["function"]);
   }
-  fields["max_tokens"] = 400;
-  ASSERT_GT(arguments.size(), 2u);
-  fields["stop"] = arguments.substr(1, arguments.size() - 2);
-  for (const bool stream : {false, true}) {
-    fields["stream"] = stream;
-    OrderedJson stopped;
-    if (!stream) {
-      stopped = ask(fields);
-    } else {
-      for (const OrderedJson& chunk : post(fields).chunks()) stopped = chunk["choices"][0];
+  explicit ToldCalls(const std::vector<OrderedJson>& chunks) {
+    for (const OrderedJson& chunk : chunks) {
+      const OrderedJson& choice = chunk["choices"][0];
+      if (!choice["finish_reason"].is_null()) finish = choice["finish_reason"];
+      content += choice["delta"].value("content", "");
+      for (const OrderedJson& call : choice["delta"].value("tool_calls", OrderedJson::array())) {
+        if (call.contains("id")) {
+          calls.push_back(call["function"]);
+          continue;
+        }
+        OrderedJson& arguments = calls[call["index"].get<size_t>()]["arguments"];
+        arguments = arguments.get<std::string>() + call["function"]["arguments"].get<std::string>();
+      }
     }
-    EXPECT_EQ(stopped["finish_reason"], "stop") << stopped;
-    EXPECT_EQ(stopped["matched_stop"], fields["stop"]);
+  }
+};
+
+// The markers are text here: cut anywhere, a call is told as far as it came, whole and as a stream;
+// no half of a marker is content, and a call that is not whole is no reason to end.
+TEST_F(StructuredOutput, ACallThatIsCut) {
+  for (const std::string& parser : tool_syntax_names()) {
+    ServeOptions options = tales_options();
+    options.tool_call_parser = parser;
+    Server server(options);
+    server.load();
+    const auto post = [&](const OrderedJson& fields) {
+      return TestClient(server.port()).post("/v1/chat/completions", fields);
+    };
+    OrderedJson fields =
+        tool_fields({{"type", "function"}, {"function", {{"name", "get_weather"}}}});
+    fields["return_token_ids"] = true;
+    fields["stream"] = true;
+    const std::vector<OrderedJson> chunks = post(fields).chunks();
+    const ToldCalls whole(chunks);
+    ASSERT_EQ(whole.finish, "tool_calls") << parser;
+    const std::string arguments = whole.calls[0]["arguments"];
+    size_t tokens = 0, begin = 0, end = 0;  // those that the call was told with
+    for (const OrderedJson& chunk : chunks) {
+      const OrderedJson& choice = chunk["choices"][0];
+      tokens += choice.value("token_ids", OrderedJson::array()).size();
+      if (!choice["delta"].contains("tool_calls")) continue;
+      if (begin == 0) begin = tokens;
+      end = tokens;
+    }
+    size_t cut_calls = 0;
+    for (size_t most = begin - 8; most < end + 4; ++most) {
+      fields["max_tokens"] = most;
+      fields["stream"] = false;
+      const ToldCalls cut(post(fields).json()["choices"][0]);
+      fields["stream"] = true;
+      const ToldCalls streamed(post(fields).chunks());
+      EXPECT_EQ(cut.finish, "length") << parser << most;
+      EXPECT_EQ(cut.content, "") << parser << most;
+      EXPECT_EQ(streamed.finish, cut.finish) << parser << most;
+      EXPECT_EQ(streamed.content, cut.content) << parser << most;
+      EXPECT_EQ(streamed.calls, cut.calls) << parser << most;
+      if (cut.calls.empty()) {
+        EXPECT_LT(most, begin) << parser;
+        continue;
+      }
+      EXPECT_EQ(cut.calls[0]["name"], whole.calls[0]["name"]);
+      const std::string part = cut.calls[0]["arguments"];
+      EXPECT_TRUE(arguments.starts_with(part)) << part;
+      EXPECT_TRUE(most < end || part == arguments) << part;
+      cut_calls += part != arguments ? 1 : 0;
+    }
+    EXPECT_GT(cut_calls, 5u) << parser;
+
+    fields["max_tokens"] = 400;
+    ASSERT_GT(arguments.size(), 2u);
+    fields["stop"] = arguments.substr(1, arguments.size() - 2);
+    for (const bool stream : {false, true}) {
+      fields["stream"] = stream;
+      const TestResponse response = post(fields);
+      const OrderedJson stopped =
+          stream ? response.chunks().back()["choices"][0] : response.json()["choices"][0];
+      EXPECT_EQ(stopped["finish_reason"], "stop") << stopped;
+      EXPECT_EQ(stopped["matched_stop"], fields["stop"]);
+    }
   }
 }
 

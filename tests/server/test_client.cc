@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <stdexcept>
 
 namespace foresail {
@@ -70,7 +71,10 @@ void TestClient::send(std::string_view bytes) {
 
 bool TestClient::fill() {
   char buffer[65536];
-  const ssize_t count = recv(socket_, buffer, sizeof buffer, 0);
+  ssize_t count = 0;
+  do {  // with a timeout, a stopped process that goes on finds its call interrupted
+    count = recv(socket_, buffer, sizeof buffer, 0);
+  } while (count < 0 && errno == EINTR);
   if (count > 0) input_.append(buffer, static_cast<size_t>(count));
   return count > 0;
 }

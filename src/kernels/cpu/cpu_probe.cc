@@ -56,6 +56,19 @@ double probe_flops_per_s(ThreadPool& pool, const std::string& isa_name, bool bf1
   return best;
 }
 
+Floors fastest_of(const Floors& before, const Floors& after) {
+  return {std::max(before.bytes_per_s, after.bytes_per_s),
+          std::max(before.operations_per_s, after.operations_per_s)};
+}
+
+bool probes_disagree(const Floors& before, const Floors& after) {
+  const auto far = [](double one, double other) {
+    return std::max(one, other) > 1.1 * std::min(one, other);
+  };
+  return far(before.bytes_per_s, after.bytes_per_s) ||
+         far(before.operations_per_s, after.operations_per_s);
+}
+
 Floors probe_floors(ThreadPool& pool, const std::string& isa, bool bf16) {
   return {probe_read_bandwidth(pool).bytes_per_s, probe_flops_per_s(pool, isa, bf16)};
 }

@@ -27,5 +27,9 @@ struct Floors {
   double bytes_per_s = 0.0, operations_per_s = 0.0;
 };
 Floors probe_floors(ThreadPool& pool, const std::string& isa, bool bf16);
+// Of probes before and after a run: what the machine can do is the faster of the two, for each.
+Floors fastest_of(const Floors& before, const Floors& after);
+// Whether they are more than 10 % apart.
+bool probes_disagree(const Floors& before, const Floors& after);
 
 }  // namespace foresail

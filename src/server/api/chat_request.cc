@@ -14,6 +14,8 @@
 namespace foresail {
 namespace {
 
+// A template looks each of its names up among all of them.
+constexpr size_t kMaxTemplateVariables = 64;
 constexpr std::array<std::string_view, 12> kUnsupported = {"prompt_logprobs",
                                                            "functions",
                                                            "function_call",
@@ -34,6 +36,9 @@ void read_template_variables(JsonObject& fields, RenderInput& input) {
   const OrderedJson* variables = fields.find("chat_template_kwargs");
   if (variables == nullptr) return;
   if (!variables->is_object()) return fields.refuse("chat_template_kwargs", "must be an object");
+  if (variables->size() > kMaxTemplateVariables)
+    return fields.refuse("chat_template_kwargs",
+                         fmt::format("holds more than {} variables", kMaxTemplateVariables));
   for (const auto& [name, value] : variables->items()) {
     if (name == "messages" || name == "tools" || name == "documents" || name == "bos_token" ||
         name == "eos_token" || name == "add_generation_prompt")

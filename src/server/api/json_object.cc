@@ -149,8 +149,9 @@ void JsonObject::logit_bias(std::vector<std::pair<int32_t, float>>& out) {
     return refuse(name, fmt::format("holds more than {} tokens", kMaxBiases));
   for (const auto& [key, bias] : value->items()) {
     int32_t id = 0;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size() || id < 0)
+    const auto error = std::from_chars(key.data(), key.data() + key.size(), id).ec;
+    // As 7 has one name, it has one bias: not "07", nor "-0" for 0.
+    if (error != std::errc() || id < 0 || key != std::to_string(id))
       return refuse(name, fmt::format("holds \"{}\", which is no token id", key.substr(0, 60)));
     if (!bias.is_number() || !(std::abs(bias.get<double>()) <= 100))
       return refuse(name, fmt::format("for token {} must be from -100 to 100", id));

@@ -9,9 +9,10 @@ namespace {
 
 std::string frame(const GenerationRecord& record, std::string_view prefix, std::string_view object,
                   std::string_view choice, std::string_view usage) {
-  std::string out =
-      fmt::format("{{\"id\":\"{}{}\",\"object\":\"{}\",\"created\":{},\"model\":", prefix,
-                  record.id, object, record.created);
+  std::string out = "{\"id\":";
+  append_json_string(out, std::string(prefix) + record.id);
+  fmt::format_to(std::back_inserter(out), ",\"object\":\"{}\",\"created\":{},\"model\":", object,
+                 record.created);
   append_json_string(out, record.model);
   fmt::format_to(std::back_inserter(out), ",\"system_fingerprint\":\"{}\",\"choices\":[{}]{}}}",
                  kFingerprint, choice, usage);

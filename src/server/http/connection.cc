@@ -6,8 +6,9 @@
 #include <boost/asio/post.hpp>
 #include <boost/beast/http/error.hpp>
 #include <cstring>
+#include <utility>
 
-#include "base/memory_reserve.h"
+#include "server/http/connection_exchange.h"
 #include "server/http/loopback.h"
 
 namespace foresail {
@@ -22,28 +23,7 @@ constexpr size_t kReadBytes = 16 << 10;
 constexpr size_t kMaxPipelinedBytes = 256 << 10;
 // The system would take megabytes for a client that reads nothing, where no limit of ours counts.
 constexpr int kSendBufferBytes = 128 << 10;
-constexpr size_t kKeptBufferBytes = 64 << 10;
 constexpr std::chrono::milliseconds kLinger{2000};
-constexpr size_t kSmallBodyBytes = 64 << 10;  // comes in however much others send
-
-// The path of a request's target; proxies may send a whole URL.
-std::string path_of(std::string_view target) {
-  for (const std::string_view scheme : {"http://", "https://"})
-    if (lower(target.substr(0, scheme.size())) == scheme) {
-      const size_t end = target.find_first_of("/?", scheme.size());
-      target = end == std::string_view::npos ? std::string_view() : target.substr(end);
-      const std::string path = decode_percent(target.substr(0, target.find('?')));
-      return path.empty() ? "/" : path;
-    }
-  return decode_percent(target.substr(0, target.find('?')));
-}
-
-bool is_usable_id(std::string_view id) {
-  if (id.empty() || id.size() > 128) return false;
-  for (const char c : id)
-    if (c <= ' ' || c > '~') return false;
-  return true;
-}
 
 // A socket that is a file has no other end than this machine.
 bool is_loopback(const asio::generic::stream_protocol::endpoint& peer) {
@@ -60,78 +40,12 @@ std::string_view view(boost::beast::string_view text) {
 
 }  // namespace
 
-// The exchange of a connection; outlives it as a handle that does nothing.
-class ConnectionExchange final : public Exchange {
- public:
-  ConnectionExchange(std::shared_ptr<Connection> connection, HttpRequest request)
-      : connection_(std::move(connection)), request_(std::move(request)) {}
-
-  const HttpRequest& request() const override { return request_; }
-  void forget_body() { std::string().swap(request_.body); }  // with its memory
-  void send(HttpResponse response) override {
-    if (over_) return;
-    // Inside a stream there is no place for an answer.
-    if (streaming_) return connection_->lose_client();
-    note(response.status);
-    connection_->send(std::move(response));
-  }
-  void start_stream(HttpResponse head) override {
-    if (over_) return;
-    note(head.status);
-    connection_->start_stream(head);
-    streaming_ = true;
-  }
-  void write(std::string_view piece) override {
-    if (!over_) connection_->write_piece(piece);
-  }
-  void finish() override {
-    if (!over_) connection_->finish_stream();
-  }
-  void on_gone(std::function<void()> gone) override { gone_ = std::move(gone); }
-  void post(std::function<void()> function) override {
-    asio::post(connection_->socket_.get_executor(),
-               [connection = connection_, function = std::move(function)] {
-                 connection->guarded(function);
-               });
-  }
-  void after(std::chrono::milliseconds delay, std::function<void()> function) override {
-    if (over_) return;
-    connection_->exchange_timer_.expires_after(delay);
-    connection_->exchange_timer_.async_wait(
-        [connection = connection_, function = std::move(function)](error_code error) {
-          if (!error) connection->guarded(function);
-        });
-  }
-  bool answered() const override { return answered_; }
-
-  void end() {
-    over_ = true;
-    gone_ = {};
-  }
-  void lose() {
-    over_ = true;
-    if (const auto gone = std::exchange(gone_, {})) gone();
-  }
-
- private:
-  void note(int status) {
-    answered_ = true;
-    connection_->application_.answered(request_, status);
-  }
-
-  std::shared_ptr<Connection> connection_;
-  HttpRequest request_;
-  std::function<void()> gone_;
-  bool answered_ = false;
-  bool streaming_ = false;
-  bool over_ = false;
-};
-
 Connection::Connection(Socket socket, const HttpLimits& limits, HttpCounters& counters,
-                       HttpApplication& application)
+                       LongRequests& long_requests, HttpApplication& application)
     : socket_(std::move(socket)),
       limits_(limits),
       counters_(counters),
+      long_requests_(long_requests),
       application_(application),
       read_timer_(socket_.get_executor()),
       write_timer_(socket_.get_executor()),
@@ -141,18 +55,8 @@ Connection::Connection(Socket socket, const HttpLimits& limits, HttpCounters& co
 
 Connection::~Connection() {
   holds_body(0);
+  holds_answer(0);
   --counters_.connections;
-}
-
-template <typename Action>
-void Connection::guarded(const Action& action) noexcept {
-  const MemoryReserve::Watch reserve;
-  try {
-    action();
-  } catch (const std::exception&) {  // bad_alloc: all else is caught where it is answered
-    return give_up();
-  }
-  if (!MemoryReserve::fill() && reserve.drew() && is_asked()) give_up();
 }
 
 // The request under way ends, with an answer if there is memory for one; other connections go on.
@@ -201,7 +105,7 @@ void Connection::drop() {
 
 void Connection::read() {
   if (reading_ || peer_done_ || state_ == State::kClosed) return;
-  if (state_ == State::kBusy && input_.size() > kMaxPipelinedBytes) return;
+  if ((state_ == State::kBusy || writing_) && input_.size() > kMaxPipelinedBytes) return;
   reading_ = true;
   // Thousands of idle connections must not hold a buffer each.
   if (state_ == State::kIdle && input_.size() == 0) input_.shrink_to_fit();
@@ -239,6 +143,8 @@ void Connection::parse() {
   while (input_.size() > 0 &&
          (state_ == State::kIdle || state_ == State::kHeader || state_ == State::kBody)) {
     if (state_ == State::kIdle) {
+      // Or whoever sends and never reads would pile up answers.
+      if (writing_) return;
       // Some clients end a body with a line break that belongs to nothing.
       const auto* bytes = static_cast<const char*>(input_.data().data());
       if (*bytes == '\r' || *bytes == '\n') {
@@ -366,9 +272,19 @@ void Connection::dispatch() {
   state_ = State::kBusy;
   ++counters_.busy;
   read_timer_.cancel();
-  const auto exchange =
-      std::make_shared<ConnectionExchange>(shared_from_this(), std::move(request_));
-  exchange_ = exchange;
+  exchange_ = std::make_shared<ConnectionExchange>(shared_from_this(), std::move(request_));
+  serve_in_turn();
+}
+
+// To parse and tokenize what a large body holds takes up to seconds.
+void Connection::serve_in_turn() {
+  const auto exchange = exchange_;
+  if (exchange == nullptr) return;  // its client left while it waited
+  const bool is_long = exchange->request().body.size() > kSmallBodyBytes;
+  const LongRequests::Turn turn = is_long ? long_requests_.take_turn() : LongRequests::Turn();
+  if (is_long && !turn)
+    return exchange->after(LongRequests::delay(counters_.incoming_bytes),
+                           [this] { serve_in_turn(); });
   application_.serve(exchange);
   exchange->forget_body();  // parsed by now: it shall not stay as long as an answer takes
   holds_body(0);
@@ -400,127 +316,6 @@ void Connection::refuse_head() {
   refuse(has_request_line ? 431 : 414, has_request_line ? "headers_too_large" : "uri_too_long",
          fmt::format("the request's {} exceeds {} bytes",
                      has_request_line ? "header" : "request line", limits_.max_header_bytes));
-}
-
-void Connection::append_head(const HttpResponse& response, const std::string& framing) {
-  if (application_.closing()) keep_alive_ = false;
-  fmt::format_to(std::back_inserter(output_), "HTTP/1.1 {} {}\r\n{}Connection: {}\r\n",
-                 response.status, http_reason(response.status), framing,
-                 keep_alive_ ? "keep-alive" : "close");
-  if (response.status != 204)
-    fmt::format_to(std::back_inserter(output_), "Content-Type: {}\r\n", response.content_type);
-  if (exchange_)
-    fmt::format_to(std::back_inserter(output_), "X-Request-Id: {}\r\n", exchange_->request().id);
-  for (const auto& [name, value] : response.fields)
-    fmt::format_to(std::back_inserter(output_), "{}: {}\r\n", name, value);
-  output_ += "\r\n";
-}
-
-void Connection::send(HttpResponse response) {
-  const size_t earlier = output_.size();
-  try {
-    append_head(response, response.status == 204
-                              ? std::string()
-                              : fmt::format("Content-Length: {}\r\n", response.body.size()));
-    if (!head_only_) output_ += response.body;
-  } catch (const std::bad_alloc&) {  // half an answer must not precede the next one
-    output_.resize(earlier);
-    throw;
-  }
-  end_exchange();
-}
-
-// To a client of HTTP/1.0 the end of the connection is the end of the answer.
-void Connection::start_stream(const HttpResponse& head) {
-  if (!chunked_) keep_alive_ = false;
-  append_head(head, chunked_ ? "Transfer-Encoding: chunked\r\n" : "");
-  flush();
-}
-
-void Connection::write_piece(std::string_view piece) {
-  if (piece.empty()) return;
-  if (chunked_) fmt::format_to(std::back_inserter(output_), "{:x}\r\n", piece.size());
-  output_ += piece;
-  if (chunked_) output_ += "\r\n";
-  flush();
-  if (output_.size() - written_bytes_ <= limits_.max_unsent_bytes) {
-    over_limit_since_.reset();
-    return;
-  }
-  const auto now = std::chrono::steady_clock::now();
-  if (!over_limit_since_) over_limit_since_ = now;
-  if (now - *over_limit_since_ < limits_.unsent_grace) return;
-  ++counters_.slow_reader_total;
-  lose_client();
-}
-
-void Connection::finish_stream() {
-  if (chunked_) output_ += "0\r\n\r\n";
-  end_exchange();
-}
-
-void Connection::end_exchange() {
-  exchange_timer_.cancel();
-  --counters_.busy;
-  exchange_->end();
-  exchange_.reset();
-  state_ = State::kIdle;
-  if (!keep_alive_) return linger();
-  set_read_deadline(limits_.keep_alive_timeout);
-  flush();
-  if (state_ != State::kIdle) return;
-  // Not from here: a request sent ahead would be answered inside the answer of this one.
-  asio::post(socket_.get_executor(), [self = shared_from_this()] {
-    self->guarded([&] {
-      self->parse();
-      self->read();
-    });
-  });
-}
-
-void Connection::flush() {
-  if (writing_ || state_ == State::kClosed) return;
-  while (written_bytes_ < output_.size()) {
-    error_code error;
-    written_bytes_ += socket_.write_some(
-        asio::buffer(output_.data() + written_bytes_, output_.size() - written_bytes_), error);
-    if (error == asio::error::would_block) break;
-    if (error) return lose_client();
-  }
-  if (written_bytes_ == output_.size()) {
-    output_.clear();
-    if (output_.capacity() > kKeptBufferBytes || state_ == State::kIdle) output_.shrink_to_fit();
-    written_bytes_ = 0;
-    over_limit_since_.reset();
-    return after_flush();
-  }
-  writing_ = true;
-  write_timer_.expires_after(limits_.write_timeout);
-  write_timer_.async_wait([self = shared_from_this()](error_code error) {
-    if (error || !self->writing_) return;
-    if (self->write_timer_.expiry() > std::chrono::steady_clock::now()) return;
-    ++self->counters_.slow_reader_total;
-    self->guarded([&] { self->lose_client(); });
-  });
-  socket_.async_wait(Socket::wait_write, [self = shared_from_this()](error_code error) {
-    self->writing_ = false;
-    self->write_timer_.cancel();
-    self->guarded([&] {
-      if (error) return self->lose_client();
-      if (self->written_bytes_ > self->output_.size() / 2) {
-        self->output_.erase(0, self->written_bytes_);
-        self->written_bytes_ = 0;
-      }
-      self->flush();
-    });
-  });
-}
-
-void Connection::after_flush() {
-  if (state_ != State::kLingering) return;
-  if (peer_done_) return close();
-  error_code ignored;
-  socket_.shutdown(Socket::shutdown_send, ignored);
 }
 
 void Connection::set_read_deadline(std::chrono::milliseconds delay) {
@@ -576,6 +371,7 @@ void Connection::lose_client() {
 void Connection::close() {
   state_ = State::kClosed;
   holds_body(0);
+  holds_answer(0);
   read_timer_.cancel();
   write_timer_.cancel();
   exchange_timer_.cancel();

@@ -8,13 +8,16 @@
 #include <boost/asio/strand.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "base/memory_reserve.h"
 #include "server/http/exchange.h"
 #include "server/http/grown_body.h"
 #include "server/http/http_limits.h"
+#include "server/http/long_requests.h"
 #include "server/http/message.h"
 
 namespace foresail {
@@ -26,7 +29,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Socket = boost::asio::basic_stream_socket<boost::asio::generic::stream_protocol, Strand>;
 
   Connection(Socket socket, const HttpLimits& limits, HttpCounters& counters,
-             HttpApplication& application);
+             LongRequests& long_requests, HttpApplication& application);
   ~Connection();
 
   void start();
@@ -43,7 +46,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // What every completion runs in: memory may run out anywhere.
   template <typename Action>
-  void guarded(const Action& action) noexcept;
+  void guarded(const Action& action) noexcept {
+    const MemoryReserve::Watch reserve;
+    try {
+      action();
+    } catch (const std::exception&) {  // bad_alloc: all else is caught where it is answered
+      return give_up();
+    }
+    if (!MemoryReserve::fill() && reserve.drew() && is_asked()) give_up();
+  }
   void give_up() noexcept;
   bool is_asked() const {  // a request is under way
     return state_ == State::kHeader || state_ == State::kBody || state_ == State::kBusy;
@@ -57,10 +68,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool takes_body_of(const Parser::value_type& message);
   void read_head(const Parser::value_type& message);
   void dispatch();
+  void serve_in_turn();
   void refuse(int status, std::string_view code, const std::string& message);
   void refuse_parse(boost::system::error_code error);
   void refuse_head();
 
+  bool has_room_for(const HttpResponse& response) const;
+  HttpResponse no_room();
+  void holds_answer(size_t bytes);
   void send(HttpResponse response);
   void start_stream(const HttpResponse& head);
   void write_piece(std::string_view piece);
@@ -80,6 +95,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Socket socket_;
   const HttpLimits& limits_;
   HttpCounters& counters_;
+  LongRequests& long_requests_;
   HttpApplication& application_;
   boost::asio::steady_timer read_timer_, write_timer_, exchange_timer_;
 
@@ -98,6 +114,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool head_only_ = false;
   std::string output_;        // not yet taken by the socket
   size_t written_bytes_ = 0;  // of output_
+  size_t answer_bytes_ = 0;   // counted in waiting_bytes
   std::optional<std::chrono::steady_clock::time_point> over_limit_since_;  // of unsent bytes
   bool writing_ = false;
 };

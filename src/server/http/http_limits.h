@@ -5,14 +5,20 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 namespace foresail {
+
+// Comes in and goes out however much others hold, and is answered at once.
+constexpr size_t kSmallBodyBytes = 64 << 10;
 
 struct HttpLimits {
   uint64_t max_body_bytes = 32ull << 20;
   // Of all bodies that are coming in, where one of more than 64 KiB is to take more.
   uint64_t max_incoming_bytes = 512ull << 20;
+  // Of all answers that their clients have not read, where one of more than 64 KiB is to be added.
+  uint64_t max_waiting_bytes = 512ull << 20;
   // More would never find room.
   uint64_t longest_body_bytes() const { return std::min(max_body_bytes, max_incoming_bytes); }
   uint32_t max_header_bytes = 64 << 10;  // request line and fields together
@@ -33,6 +39,8 @@ struct HttpCounters {
   std::atomic<int64_t> busy{0};             // of them, with a request under way
   std::atomic<uint64_t> incoming_bytes{0};  // of bodies that are not parsed yet
   std::atomic<int64_t> over_incoming_total{0};
+  std::atomic<uint64_t> waiting_bytes{0};  // of answers that their clients have not read
+  std::atomic<int64_t> over_waiting_total{0};
   std::atomic<int64_t> accepted_total{0};
   std::atomic<int64_t> over_connections_total{0};
   std::atomic<int64_t> header_too_large_total{0};

@@ -77,6 +77,7 @@ struct HttpServer::Parts {
   HttpLimits limits;
   HttpApplication& application;
   HttpCounters counters;
+  LongRequests long_requests;
   asio::io_context context;
   Acceptor acceptor{Connection::Strand(context.get_executor())};
   asio::steady_timer accept_timer{acceptor.get_executor()};
@@ -85,8 +86,12 @@ struct HttpServer::Parts {
   std::vector<std::thread> threads;
   struct stat file {};  // that was made; st_ino 0: none
 
-  Parts(ListenAddress the_address, HttpLimits the_limits, HttpApplication& the_application)
-      : address(std::move(the_address)), limits(the_limits), application(the_application) {}
+  Parts(ListenAddress the_address, int thread_count, HttpLimits the_limits,
+        HttpApplication& the_application)
+      : address(std::move(the_address)),
+        limits(the_limits),
+        application(the_application),
+        long_requests(thread_count) {}
   ~Parts() {
     if (is_our_file()) unlink(address.unix_path.c_str());
   }
@@ -240,7 +245,8 @@ void HttpServer::Parts::serve(Connection::Socket socket) {
     socket.write_some(asio::buffer(kFull), ignored);
     return;  // closes it
   }
-  auto connection = std::make_shared<Connection>(std::move(socket), limits, counters, application);
+  auto connection =
+      std::make_shared<Connection>(std::move(socket), limits, counters, long_requests, application);
   {
     const std::lock_guard lock(mutex);
     if (connections.size() > 64 &&
@@ -260,7 +266,7 @@ void HttpServer::Parts::for_each(Action&& action) {
 
 HttpServer::HttpServer(ListenAddress address, int thread_count, HttpLimits limits,
                        HttpApplication& application)
-    : parts_(std::make_unique<Parts>(std::move(address), limits, application)) {
+    : parts_(std::make_unique<Parts>(std::move(address), thread_count, limits, application)) {
   // Strands share a few hundred mutexes, which the library makes when a strand first wants one:
   // then a failing allocation is more than it survives. Now it is an error at start-up.
   for (int i = 0; i < kWarmUpStrands; ++i)

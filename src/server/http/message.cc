@@ -76,6 +76,24 @@ std::string decode_percent(std::string_view text) {
   return out;
 }
 
+std::string path_of(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"})
+    if (lower(target.substr(0, scheme.size())) == scheme) {
+      const size_t end = target.find_first_of("/?", scheme.size());
+      target = end == std::string_view::npos ? std::string_view() : target.substr(end);
+      const std::string path = decode_percent(target.substr(0, target.find('?')));
+      return path.empty() ? "/" : path;
+    }
+  return decode_percent(target.substr(0, target.find('?')));
+}
+
+bool is_usable_id(std::string_view id) {
+  if (id.empty() || id.size() > 128) return false;
+  for (const char c : id)
+    if (c <= ' ' || c > '~') return false;
+  return true;
+}
+
 std::string random_hex_id() {
   thread_local std::mt19937_64 engine = [] {
     std::random_device device;

@@ -34,6 +34,10 @@ std::string_view http_reason(int status);
 std::string lower(std::string_view text);
 // Each %XX as its byte; what is no escape stays.
 std::string decode_percent(std::string_view text);
+// The path of a request's target; proxies may send a whole URL.
+std::string path_of(std::string_view target);
+// Whether a request's own id may stand in a field of its answer.
+bool is_usable_id(std::string_view id);
 // The lower-case letters and digits of 128 random bits.
 std::string random_hex_id();
 

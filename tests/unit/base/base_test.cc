@@ -1,11 +1,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <ctime>
 #include <string>
 
 #include "base/json.h"
 #include "base/thread_pool.h"
 #include "base/utf8.h"
+#include "colliding_keys.h"
 
 namespace foresail {
 namespace {
@@ -78,11 +80,30 @@ TEST(Json, OrderedObjectOfManyKeysIsLinear) {
   EXPECT_EQ(parse_ordered_json(text)->size(), 200'000u);
 }
 
+// Keys were once looked up by a hash that everybody knows: a megabyte took seconds, 32 took hours.
+TEST(Json, KeysThatAreChosenToCollideCostNoMore) {
+  std::string text = "{";
+  for (const std::string& key : CollidingKeys::all()) text += "\"" + key + "\":0,";
+  text.back() = '}';
+  const std::clock_t start = std::clock();
+  EXPECT_EQ(parse_ordered_json(text)->size(), 65'536u);
+  EXPECT_EQ(parse_json(text)->size(), 65'536u);
+  EXPECT_LT(std::clock() - start, 3 * CLOCKS_PER_SEC);
+}
+
+// A terminal takes C1 controls in UTF-8 for orders, and shows lines that turn their direction.
+TEST(Json, LogLinesAreAscii) {
+  EXPECT_EQ(ascii_json_text("a\x1b[2J\n\xC2\x9B\xE2\x80\xAE\xFF\"é"),
+            R"("a\u001b[2J\n\u009b\u202e\ufffd\"\u00e9")");
+}
+
 TEST(Utf8, DecodesAndReplaces) {
   EXPECT_TRUE(is_valid_utf8("aé一😀"));
   EXPECT_FALSE(is_valid_utf8("\xED\xA0\x80"));  // a surrogate
   EXPECT_FALSE(is_valid_utf8("\xC0\x80"));      // overlong
   EXPECT_EQ(replace_invalid_utf8("a\xF0\x9F\x98z"), "a\xEF\xBF\xBDz");
+  EXPECT_EQ(for_terminal("é\n\t\x1b]52;c;eA==\x07\r\x7f\xC2\x9B\xC2\xA0\xFF"),
+            "é\n\t\uFFFD]52;c;eA==\uFFFD\uFFFD\uFFFD\uFFFD\u00A0\uFFFD");
   EXPECT_EQ(replace_invalid_utf8("\xFF\xFE"), "\xEF\xBF\xBD\xEF\xBF\xBD");
   EXPECT_EQ(incomplete_utf8_tail("a\xF0\x9F\x98"), 3u);
   EXPECT_EQ(incomplete_utf8_tail("a\xE4"), 1u);

@@ -79,7 +79,7 @@ Parsed parse(const ChatSyntax& syntax, std::string_view text, const std::vector<
   }
   push(pending, 7);
   ChatDelta delta;
-  parser.finish(delta);
+  parser.finish(delta, false);
   parsed.add(delta);
   return parsed;
 }
@@ -126,36 +126,52 @@ TEST(ChatOutputParser, DeepSeekV3) {
                 "think[] say[odd]");
 }
 
-// Where calls are all that may come, nothing that was cut short of one is content; and nowhere does
-// half of a marker become an argument.
-TEST(ChatOutputParser, CutAtEveryByteOfACallThatMustCome) {
+// Cut anywhere, a call is told as far as it came once its name is whole, and before that not at
+// all; nowhere does a piece of it become content, or half of a marker an argument.
+TEST(ChatOutputParser, CutAtEveryByteOfACall) {
   const std::string kimi =
       "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
       "{\"a\":\"<b>\"}<|tool_call_end|><|tool_calls_section_end|>";
+  const std::string v31 =
+      "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\":\"<b>\"}"
+      "<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
   const std::string v3 = std::string(kV3Call) + "<｜tool▁calls▁end｜>";
   for (const auto& [tools, text, whole] : {std::tuple("kimi_k2", kimi, "{\"a\":\"<b>\"}"),
+                                           std::tuple("deepseek_v31", v31, "{\"a\":\"<b>\"}"),
                                            std::tuple("deepseek_v3", v3, "{\"city\":\"Rome\"}")}) {
     const ChatSyntax syntax = syntax_of("", tools, false);
-    const size_t call_end = text.find('}') + 1;
-    for (size_t end = 0; end <= text.size(); ++end) {
-      ChatOutputParser parser(syntax, {.only_calls = true, .call_id_prefix = "id"});
-      ChatDelta delta;
-      // The engine tells a character that was cut as one that cannot be shown.
-      const std::string part = text.substr(0, end);
-      const size_t broken = incomplete_utf8_tail(part);
-      parser.push(std::string_view(part).substr(0, end - broken), 7, delta);
-      const bool unfinished = parser.in_unfinished_call();
-      parser.finish(delta, broken > 0 ? "\xEF\xBF\xBD" : "");
-      EXPECT_EQ(delta.content, "") << end;
-      std::string arguments;
-      for (const ToolCallDelta& call : delta.calls) arguments += call.arguments;
-      EXPECT_TRUE(std::string_view(whole).starts_with(arguments)) << end << ": " << arguments;
-      if (end >= call_end) {
-        EXPECT_EQ(arguments, whole) << end;
+    const size_t call_begin = syntax.text(ChatMarker::kCallsBegin).size();
+    const size_t arguments_begin = text.find('{'), call_end = text.find('}') + 1;
+    for (const bool only_calls : {false, true})
+      for (size_t end = 0; end <= text.size(); ++end) {
+        ChatOutputParser parser(syntax, {.only_calls = only_calls, .call_id_prefix = "id"});
+        ChatDelta delta;
+        // The engine tells a character that was cut as one that cannot be shown.
+        const std::string part = text.substr(0, end);
+        const size_t broken = incomplete_utf8_tail(part);
+        parser.push(std::string_view(part).substr(0, end - broken), 7, delta);
+        const bool unfinished = parser.in_unfinished_call();
+        parser.finish(delta, true, broken > 0 ? "\xEF\xBF\xBD" : "");
+        // Half of the first marker may be text, where text may come.
+        if (only_calls || end >= call_begin) {
+          EXPECT_EQ(delta.content, "") << end;
+        }
+        EXPECT_EQ(delta.calls.empty(), end < arguments_begin) << end;
+        std::string arguments;
+        for (const ToolCallDelta& call : delta.calls) arguments += call.arguments;
+        EXPECT_TRUE(std::string_view(whole).starts_with(arguments)) << end << ": " << arguments;
+        if (end >= call_end) {
+          EXPECT_EQ(arguments, whole) << end;
+        }
+        EXPECT_EQ(unfinished, !delta.calls.empty() && end < call_end) << end;
       }
-      EXPECT_EQ(unfinished, !delta.calls.empty() && end < call_end) << end;
-    }
   }
+}
+
+// What the model itself left without a name is all that it said.
+TEST(ChatOutputParser, ACallWithoutANameAtItsOwnEnd) {
+  expect_parsed("", "deepseek_v31", "Hm<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f {}",
+                "think[] say[Hmf {}]");
 }
 
 TEST(ChatOutputParser, DeepSeekV31) {
@@ -199,7 +215,7 @@ TEST(ChatOutputParser, TextThatLooksLikeAMarker) {
   parser.push(" three", 1001, delta);
   EXPECT_FALSE(parser.in_reasoning());
   parser.push("<｜tool▁calls▁begin｜>", 5, delta);
-  parser.finish(delta);
+  parser.finish(delta, false);
   EXPECT_EQ(delta.reasoning, "one </think> two three");
   EXPECT_EQ(delta.content, "<｜tool▁calls▁begin｜>");
 }

@@ -4,10 +4,12 @@
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "colliding_keys.h"
 #include "text/render_input.h"
 
 namespace foresail {
@@ -198,6 +200,19 @@ TEST_F(ChatTemplateLoad, OnlyWhatDoesNotExistIsAbsent) {
       }
       fs::remove(dir_ / name);
     }
+}
+
+// A message's members were once found by a hash that everybody knows.
+TEST(ChatTemplateLimits, MembersThatAreChosenToCollideCostNoMore) {
+  RenderInput input;
+  input.messages = OrderedJson::array({OrderedJson::object()});
+  auto& members = input.messages[0].get_ref<OrderedJson::object_t&>();
+  for (const std::string& key : CollidingKeys::all()) members.emplace_back(key, 0);
+  members.emplace_back("content", "x");
+  const auto chat = ChatTemplate::parse("{{ messages[0].content }}");
+  const std::clock_t start = std::clock();
+  EXPECT_EQ(tag_pieces(*chat->render_pieces(input)), "«x»");
+  EXPECT_LT(std::clock() - start, 3 * CLOCKS_PER_SEC);
 }
 
 }  // namespace
