@@ -94,7 +94,9 @@ void Connection::start() {
 void Connection::close_when_idle() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     self->keep_alive_ = false;
-    if (self->state_ == State::kIdle && !self->writing_) self->close();
+    if (self->state_ != State::kIdle) return;
+    if (!self->writing_) return self->close();
+    self->guarded([&] { self->linger(); });
   });
 }
 
@@ -104,7 +106,8 @@ void Connection::drop() {
 }
 
 void Connection::read() {
-  if (reading_ || peer_done_ || state_ == State::kClosed) return;
+  if (reading_ || state_ == State::kClosed) return;
+  if (peer_done_) return end_of_requests();
   if ((state_ == State::kBusy || writing_) && input_.size() > kMaxPipelinedBytes) return;
   reading_ = true;
   // Thousands of idle connections must not hold a buffer each.
@@ -122,12 +125,9 @@ void Connection::read() {
 }
 
 void Connection::on_read(error_code error, size_t bytes) {
-  // A client that has said all it will say still gets an answer that is on its way.
-  const bool answered = state_ == State::kIdle || state_ == State::kLingering;
-  if (error == asio::error::eof && answered && writing_) {
+  if (error == asio::error::eof) {
     peer_done_ = true;
-    state_ = State::kLingering;
-    return set_read_deadline(limits_.write_timeout);
+    return end_of_requests();
   }
   if (error) return lose_client();
   if (state_ == State::kLingering) {
@@ -137,6 +137,14 @@ void Connection::on_read(error_code error, size_t bytes) {
   input_.commit(bytes);
   parse();
   read();
+}
+
+// A client that has said all it will say still gets what is on its way, and answers to what it had
+// sent before; a model does not run for someone who may have gone.
+void Connection::end_of_requests() {
+  const bool answered = state_ == State::kIdle || state_ == State::kLingering;
+  if (!answered || (!writing_ && input_.size() == 0)) return lose_client();
+  if (input_.size() == 0) state_ = State::kLingering;
 }
 
 void Connection::parse() {
