@@ -23,7 +23,6 @@ constexpr size_t kReadBytes = 16 << 10;
 constexpr size_t kMaxPipelinedBytes = 256 << 10;
 // The system would take megabytes for a client that reads nothing, where no limit of ours counts.
 constexpr int kSendBufferBytes = 128 << 10;
-constexpr std::chrono::milliseconds kLinger{2000};
 
 // A socket that is a file has no other end than this machine.
 bool is_loopback(const asio::generic::stream_protocol::endpoint& peer) {
@@ -338,8 +337,9 @@ void Connection::on_read_deadline() {
   switch (state_) {
     case State::kIdle:
     case State::kLingering:
-      // An answer is still on its way to a slow reader, which write_timer_ watches.
-      if (writing_) return set_read_deadline(kLinger);
+      // An answer is still on its way to a slow reader, which write_timer_ watches; the time counts
+      // from its end.
+      if (writing_) return;
       return close();
     case State::kHeader:
       ++counters_.header_timeout_total;
@@ -359,7 +359,7 @@ void Connection::linger() {
   holds_body(0);
   state_ = State::kLingering;
   input_.consume(input_.size());
-  set_read_deadline(kLinger);
+  read_timer_.cancel();
   flush();
   read();
 }
