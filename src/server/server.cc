@@ -79,13 +79,15 @@ Server::Parts::Parts(ServeOptions the_options)
   http_counters = &http->counters();
 }
 
-// Connections first, while the engine can still tell their requests that they have ended; the
-// engine next, while its last events find strands to go to.
+// Connections first, while the engine can still tell their requests that they have ended; then
+// their threads, one of which may be reading a long prompt yet; the engine next, while its last
+// events find strands to go to.
 Server::Parts::~Parts() {
   state.draining = true;
   open.abort("");
   http->close_idle();
   http->wait_closed(kCloseTimeout);
+  http->stop();
   engine.reset();
   http.reset();
 }

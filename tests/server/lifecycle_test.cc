@@ -129,6 +129,54 @@ TEST(DrainServer, Row10And101RunningRequestsFinishAndNewOnesGet503) {
   EXPECT_TRUE(idle.at_end());
 }
 
+// Its answer is on its way: nobody waits for more than that.
+TEST(DrainServer, ASlowReaderEndsWithItsAnswer) {
+  Server server(tales_options());
+  server.load();
+  TestClient client(server.port());
+  client.send(request_text("POST", "/tokenize",
+                           json_text(OrderedJson{{"prompt", std::string(2'000'000, 'a')}})));
+  EXPECT_TRUE(
+      eventually([&] { return metric(server.port(), "foresail:http_waiting_bytes") > 1 << 20; }));
+  const auto start = std::chrono::steady_clock::now();
+  std::thread drain([&] { server.drain(std::chrono::seconds(60)); });
+  EXPECT_TRUE(eventually([&] { return TestClient(server.port()).get("/ready").status == 503; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_TRUE(client.read().ended);
+  EXPECT_TRUE(client.at_end());
+  client.close();
+  drain.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(1900));
+}
+
+// Whoever still reads a prompt when a server goes needs the tokenizer for it. (A build with
+// AddressSanitizer sees it.)
+TEST(DrainServer, APromptThatTakesLongOutlivesNothingItNeeds) {
+  TestResponse answer;
+  std::thread asking;
+  {
+    Server server(tales_options());
+    server.load();
+    std::string text(3'000'000, ' ');
+    uint32_t draw = 1;
+    for (char& letter : text) {
+      draw = draw * 1664525 + 1013904223;
+      letter = static_cast<char>('a' + (draw >> 24) % 26);
+    }
+    const std::string request =
+        request_text("POST", "/tokenize", json_text(OrderedJson{{"prompt", std::move(text)}}));
+    asking = std::thread([request, port = server.port(), &answer] {
+      TestClient client(port);
+      client.send(request);
+      answer = client.read();
+    });
+    EXPECT_TRUE(eventually(
+        [&] { return metric(server.port(), "foresail:http_connections", "state=\"busy\"") == 2; }));
+  }
+  asking.join();
+  EXPECT_EQ(answer.status, 200);
+}
+
 TEST(DrainServer, Row102AfterTheTimeoutOrASecondSignalStreamsEndWithAnError) {
   for (const bool hurry : {false, true}) {
     Server server(tales_options());
@@ -232,6 +280,27 @@ TEST_F(Lifecycle, Row104PipelinedAndHalfClosed) {
   half.shut_write();
   EXPECT_EQ(half.read().status, 200);
   EXPECT_TRUE(half.at_end());
+  for (int i = 0; i < 20; ++i) {
+    constexpr int kAhead = 20;
+    TestClient ahead(port());
+    std::string requests;
+    for (int j = 0; j < kAhead; ++j) requests += request_text("GET", "/metrics", "");
+    ahead.send(requests);
+    ahead.shut_write();
+    for (int j = 0; j < kAhead; ++j) ASSERT_EQ(ahead.read().status, 200) << i << " " << j;
+    EXPECT_TRUE(ahead.at_end());
+  }
+  // Nor does half a request keep it open, or one of a model.
+  for (const std::string& last : {one.substr(0, 30), one.substr(0, one.size() - 1), one}) {
+    TestClient ahead(port());
+    ahead.send(request_text("GET", "/health", "") + request_text("GET", "/health", "") + last);
+    ahead.shut_write();
+    EXPECT_EQ(ahead.read().status, 200);
+    EXPECT_EQ(ahead.read().status, 200);
+    EXPECT_TRUE(ahead.at_end());
+  }
+  EXPECT_TRUE(eventually(
+      [&] { return metric(port(), "foresail:http_connections", "state=\"busy\"") == 1; }));
 }
 
 TEST(SlowServer, Row105ASlowReaderIsDroppedAndOthersGoOn) {
@@ -296,6 +365,20 @@ TEST(SlowServer, ALargeAnswerReachesASlowReader) {
     EXPECT_GT(answer.body.size(), size_t{1} << 20) << field;
   }
   EXPECT_EQ(metric(server.port(), "foresail:slow_readers_dropped_total"), 0);
+}
+
+TEST(SlowServer, ASlowReaderHasTheWholeTimeForItsNextRequest) {
+  ServeOptions options = tales_options();
+  options.http.keep_alive_timeout = std::chrono::milliseconds(3500);
+  Server server(options);
+  server.load();
+  TestClient client(server.port());
+  client.send(request_text("POST", "/tokenize",
+                           json_text(OrderedJson{{"prompt", std::string(2'000'000, 'a')}})));
+  std::this_thread::sleep_for(std::chrono::milliseconds(4000));
+  EXPECT_TRUE(client.read().ended);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  EXPECT_EQ(client.get("/livez").status, 200);
 }
 
 // Of whoever sends and never reads, one answer is kept: 60 bytes ask for 30,000.

@@ -23,7 +23,6 @@ constexpr size_t kReadBytes = 16 << 10;
 constexpr size_t kMaxPipelinedBytes = 256 << 10;
 // The system would take megabytes for a client that reads nothing, where no limit of ours counts.
 constexpr int kSendBufferBytes = 128 << 10;
-constexpr std::chrono::milliseconds kLinger{2000};
 
 // A socket that is a file has no other end than this machine.
 bool is_loopback(const asio::generic::stream_protocol::endpoint& peer) {
@@ -94,7 +93,9 @@ void Connection::start() {
 void Connection::close_when_idle() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     self->keep_alive_ = false;
-    if (self->state_ == State::kIdle && !self->writing_) self->close();
+    if (self->state_ != State::kIdle) return;
+    if (!self->writing_) return self->close();
+    self->guarded([&] { self->linger(); });
   });
 }
 
@@ -104,7 +105,8 @@ void Connection::drop() {
 }
 
 void Connection::read() {
-  if (reading_ || peer_done_ || state_ == State::kClosed) return;
+  if (reading_ || state_ == State::kClosed) return;
+  if (peer_done_) return end_of_requests();
   if ((state_ == State::kBusy || writing_) && input_.size() > kMaxPipelinedBytes) return;
   reading_ = true;
   // Thousands of idle connections must not hold a buffer each.
@@ -122,12 +124,9 @@ void Connection::read() {
 }
 
 void Connection::on_read(error_code error, size_t bytes) {
-  // A client that has said all it will say still gets an answer that is on its way.
-  const bool answered = state_ == State::kIdle || state_ == State::kLingering;
-  if (error == asio::error::eof && answered && writing_) {
+  if (error == asio::error::eof) {
     peer_done_ = true;
-    state_ = State::kLingering;
-    return set_read_deadline(limits_.write_timeout);
+    return end_of_requests();
   }
   if (error) return lose_client();
   if (state_ == State::kLingering) {
@@ -137,6 +136,14 @@ void Connection::on_read(error_code error, size_t bytes) {
   input_.commit(bytes);
   parse();
   read();
+}
+
+// A client that has said all it will say still gets what is on its way, and answers to what it had
+// sent before; a model does not run for someone who may have gone.
+void Connection::end_of_requests() {
+  const bool answered = state_ == State::kIdle || state_ == State::kLingering;
+  if (!answered || (!writing_ && input_.size() == 0)) return lose_client();
+  if (input_.size() == 0) state_ = State::kLingering;
 }
 
 void Connection::parse() {
@@ -330,8 +337,9 @@ void Connection::on_read_deadline() {
   switch (state_) {
     case State::kIdle:
     case State::kLingering:
-      // An answer is still on its way to a slow reader, which write_timer_ watches.
-      if (writing_) return set_read_deadline(kLinger);
+      // An answer is still on its way to a slow reader, which write_timer_ watches; the time counts
+      // from its end.
+      if (writing_) return;
       return close();
     case State::kHeader:
       ++counters_.header_timeout_total;
@@ -351,7 +359,7 @@ void Connection::linger() {
   holds_body(0);
   state_ = State::kLingering;
   input_.consume(input_.size());
-  set_read_deadline(kLinger);
+  read_timer_.cancel();
   flush();
   read();
 }

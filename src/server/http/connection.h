@@ -62,6 +62,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void read();
   void on_read(boost::system::error_code error, size_t bytes);
+  void end_of_requests();
   void parse();
   bool accept_header();
   bool holds_body(size_t bytes);

@@ -15,6 +15,7 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 
 constexpr size_t kKeptBufferBytes = 64 << 10;
+constexpr std::chrono::milliseconds kLinger{2000};
 
 }  // namespace
 
@@ -99,7 +100,6 @@ void Connection::end_exchange() {
   exchange_.reset();
   state_ = State::kIdle;
   if (!keep_alive_) return linger();
-  set_read_deadline(limits_.keep_alive_timeout);
   flush();
   if (state_ != State::kIdle) return;
   // Not from here: a request sent ahead would be answered inside the answer of this one.
@@ -155,8 +155,10 @@ void Connection::flush() {
 }
 
 void Connection::after_flush() {
+  if (state_ == State::kIdle) return set_read_deadline(limits_.keep_alive_timeout);
   if (state_ != State::kLingering) return;
   if (peer_done_) return close();
+  set_read_deadline(kLinger);
   error_code ignored;
   socket_.shutdown(Socket::shutdown_send, ignored);
 }

@@ -281,8 +281,13 @@ HttpServer::HttpServer(ListenAddress address, int thread_count, HttpLimits limit
 }
 
 HttpServer::~HttpServer() {
+  stop();
+}
+
+void HttpServer::stop() {
   parts_->context.stop();
   for (std::thread& thread : parts_->threads) thread.join();
+  parts_->threads.clear();
 }
 
 int HttpServer::port() const {

@@ -32,6 +32,8 @@ class HttpServer {
   void close_idle();
   // Waits until none is left; what is left after the timeout is dropped.
   void wait_closed(std::chrono::milliseconds timeout);
+  // No request is served any more, but what is posted to one still finds its place.
+  void stop();
 
  private:
   struct Parts;
