@@ -129,24 +129,31 @@ TEST(DrainServer, Row10And101RunningRequestsFinishAndNewOnesGet503) {
   EXPECT_TRUE(idle.at_end());
 }
 
-// Its answer is on its way: nobody waits for more than that.
+// Its answer is on its way: nobody waits for more than that. Otherwise the drain always takes the
+// two seconds of a lingering connection; on a busy machine it may take that long once or twice.
 TEST(DrainServer, ASlowReaderEndsWithItsAnswer) {
-  Server server(tales_options());
-  server.load();
-  TestClient client(server.port());
-  client.send(request_text("POST", "/tokenize",
-                           json_text(OrderedJson{{"prompt", std::string(2'000'000, 'a')}})));
-  EXPECT_TRUE(
-      eventually([&] { return metric(server.port(), "foresail:http_waiting_bytes") > 1 << 20; }));
-  const auto start = std::chrono::steady_clock::now();
-  std::thread drain([&] { server.drain(std::chrono::seconds(60)); });
-  EXPECT_TRUE(eventually([&] { return TestClient(server.port()).get("/ready").status == 503; }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  EXPECT_TRUE(client.read().ended);
-  EXPECT_TRUE(client.at_end());
-  client.close();
-  drain.join();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(1900));
+  const auto drain_time = [] {
+    Server server(tales_options());
+    server.load();
+    TestClient client(server.port());
+    client.send(request_text("POST", "/tokenize",
+                             json_text(OrderedJson{{"prompt", std::string(2'000'000, 'a')}})));
+    EXPECT_TRUE(
+        eventually([&] { return metric(server.port(), "foresail:http_waiting_bytes") > 1 << 20; }));
+    const auto start = std::chrono::steady_clock::now();
+    std::thread drain([&] { server.drain(std::chrono::seconds(60)); });
+    EXPECT_TRUE(eventually([&] { return TestClient(server.port()).get("/ready").status == 503; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    EXPECT_TRUE(client.read().ended);
+    EXPECT_TRUE(client.at_end());
+    client.close();
+    drain.join();
+    return std::chrono::steady_clock::now() - start;
+  };
+  auto least = drain_time();
+  for (int i = 0; i < 3 && least > std::chrono::milliseconds(1900); ++i)
+    least = std::min(least, drain_time());
+  EXPECT_LT(least, std::chrono::milliseconds(1900));
 }
 
 // Whoever still reads a prompt when a server goes needs the tokenizer for it. (A build with
