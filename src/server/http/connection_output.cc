@@ -128,7 +128,6 @@ void Connection::flush() {
     holds_answer(0);
     return after_flush();
   }
-  writing_ = true;
   holds_answer(output_.capacity());
   write_timer_.expires_after(limits_.write_timeout);
   write_timer_.async_wait([self = shared_from_this()](error_code error) {
@@ -152,6 +151,7 @@ void Connection::flush() {
       self->read();
     });
   });
+  writing_ = true;  // last: without memory for the waits nothing would ever end it
 }
 
 void Connection::after_flush() {
