@@ -12,8 +12,8 @@ using foresail::ChatDelta;
 using foresail::ChatOutputParser;
 using foresail::ChatSyntax;
 
-std::string read(const ChatSyntax& syntax, std::string_view text, size_t piece_bytes,
-                 bool reasons) {
+std::string read(const ChatSyntax& syntax, std::string_view text, size_t piece_bytes, bool reasons,
+                 bool cut) {
   ChatOutputParser parser(syntax, {.starts_in_reasoning = reasons, .call_id_prefix = "c"});
   std::string reasoning, content, calls;
   int index = -1;
@@ -34,7 +34,7 @@ std::string read(const ChatSyntax& syntax, std::string_view text, size_t piece_b
     add(delta);
   }
   ChatDelta delta;
-  parser.finish(delta);
+  parser.finish(delta, cut);
   add(delta);
   if (parser.call_count() != index + 1) std::abort();
   return reasoning + "\x1" + content + "\x1" + calls;
@@ -50,7 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   syntax.tools = foresail::find_tool_syntax(kTools[data[0] % 3]);
   if (data[0] & 4) syntax.reasoning = foresail::find_reasoning_syntax("deepseek_r1");
   const bool reasons = syntax.reasoning != nullptr && (data[0] & 8) != 0;
-  if (read(syntax, text, 1 + data[1] % 7, reasons) != read(syntax, text, size, reasons))
+  const bool cut = (data[0] & 16) != 0;
+  if (read(syntax, text, 1 + data[1] % 7, reasons, cut) != read(syntax, text, size, reasons, cut))
     std::abort();
   return 0;
 }

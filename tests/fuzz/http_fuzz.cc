@@ -44,6 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return small;
   }();
   static foresail::HttpCounters counters;
+  static foresail::LongRequests long_requests(1);
   static Echo application;
   asio::io_context context;
   asio::ip::tcp::acceptor acceptor(context, {asio::ip::address_v4::loopback(), 0});
@@ -51,7 +52,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   client.connect(acceptor.local_endpoint());
   foresail::Connection::Socket socket =
       acceptor.accept(foresail::Connection::Strand(context.get_executor()));
-  std::make_shared<foresail::Connection>(std::move(socket), limits, counters, application)->start();
+  std::make_shared<foresail::Connection>(std::move(socket), limits, counters, long_requests,
+                                         application)
+      ->start();
   // The first byte says where the bytes are cut in two.
   const size_t cut = size == 0 ? 0 : data[0] * size / 256;
   boost::system::error_code error;
