@@ -353,10 +353,9 @@ TEST(SlowServer, ALargeEventReachesItsReader) {
 TEST(SlowServer, ALargeAnswerReachesASlowReader) {
   ServeOptions options = tales_options();
   options.http.keep_alive_timeout = std::chrono::milliseconds(300);
-  options.engine.context_length = 2048;
   Server server(options);
   server.load();
-  const OrderedJson body = {{"prompt", std::vector<int>(1500, 5)},
+  const OrderedJson body = {{"prompt", std::vector<int>(1000, 5)},
                             {"n", 4},
                             {"echo", true},
                             {"logprobs", 20},

@@ -409,8 +409,9 @@ TEST_F(StructuredOutput, Row82AMixedBatchEqualsEachAlone) {
 TEST_F(StructuredOutput, TimeLimits) {
   ServeOptions options = tales_options();
   options.engine.max_running_requests = 1;
-  options.queue_timeout = std::chrono::milliseconds(300);
-  options.request_timeout = std::chrono::milliseconds(2000);
+  options.engine.context_length = 2048;
+  options.queue_timeout = std::chrono::milliseconds(1500);
+  options.request_timeout = std::chrono::milliseconds(4000);
   Server server(options);
   server.load();
   const auto post = [&](const OrderedJson& fields) {
@@ -418,7 +419,7 @@ TEST_F(StructuredOutput, TimeLimits) {
   };
   TestClient first(server.port());
   const OrderedJson endless = {
-      {"prompt", "a"}, {"max_tokens", 900}, {"ignore_eos", true}, {"n", 8}, {"stream", true}};
+      {"prompt", "a"}, {"max_tokens", 2000}, {"ignore_eos", true}, {"n", 8}, {"stream", true}};
   first.send(request_text("POST", "/v1/completions", json_text(endless),
                           "Content-Type: application/json\r\n"));
   first.read_until("data: ");
