@@ -162,8 +162,7 @@ void add_bench_latency(Command& bench) {
   command
       ->add_option("--runs", flags->runs,
                    "timed runs: three times as many of a decode or verify pass, a third of a "
-                   "prefill (beyond "
-                   "1024 rows two)")
+                   "prefill (beyond 1024 rows two)")
       ->capture_default_str()
       ->check(number_in(1, 1000));
   command->add_flag("--json", flags->batch.json, "print JSON lines");

@@ -84,6 +84,8 @@ double ModelConfig::rope_amplitude(int64_t /*context_len*/) const {
   return 1.0;
 }
 
+namespace {
+
 // What may be missing is a download: nothing is fetched here.
 std::string hub_advice(const std::filesystem::path& model_dir) {
   const std::string name = model_dir.string();
@@ -94,6 +96,8 @@ std::string hub_advice(const std::filesystem::path& model_dir) {
   return fmt::format(
       "if it is a model of the Hugging Face hub: `hf download {} --local-dir DIR` gets it", name);
 }
+
+}  // namespace
 
 void require_model_folder(const std::filesystem::path& model_dir) {
   const std::string name = model_dir.string();

@@ -1,5 +1,6 @@
 // One client's connection: frames requests, writes answers, notices when the client leaves.
-// Reading never stops while an answer is under way, so a lost client is seen at once.
+// Reading goes on while an answer is under way, so a lost client is seen at once; only one who has
+// sent 256 KiB ahead is seen when those requests have had their turn.
 // Owner: itself, through its pending operations. Thread rule: everything on its strand.
 #pragma once
 
