@@ -33,20 +33,20 @@ PathCost path_cost(const ModelConfig& c, int64_t row_count, int64_t key_count,
   const auto heads = static_cast<double>(std::max<int64_t>(1, c.head_count));
   const auto up_projection = static_cast<double>(c.kv_lora_rank * (c.nope_dim + c.value_dim));
   const double keys_a_row = cached + rates.own_pairs * rows;
-  const bool rounds = row_count >= kRoundingRows;
 
   PathCost cost;
   cost.absorbed =
       rows * keys_a_row * static_cast<double>(2 * c.kv_lora_rank + c.rope_dim) / rates.absorbed +
       rows * up_projection / rates.up_projection;
-  if (rounds)
+  if (rounds(row_count))
     cost.absorbed += rows * row_multiply_adds(c) /
                      static_cast<double>(std::max<int64_t>(1, c.layer_count)) /
                      (heads * rates.second_term);
 
   const auto blocks = static_cast<double>(ceil_div(row_count, rates.block_rows));
-  const double rate = rounds ? std::min(rates.expanded, heads * blocks * rates.block)
-                             : std::min(rates.exact_expanded, heads * blocks * rates.exact_block);
+  const double rate = rounds(row_count)
+                          ? std::min(rates.expanded, heads * blocks * rates.block)
+                          : std::min(rates.exact_expanded, heads * blocks * rates.exact_block);
   const auto lists =
       static_cast<double>(1 + ceil_div<int64_t>(key_count - row_count, config.prefix_chunk_keys));
   cost.expanded = blocks * static_cast<double>(rates.block_rows) * keys_a_row *

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "attention/attention_path.h"
+#include "model/pass.h"
 
 namespace foresail {
 namespace {
@@ -68,17 +69,18 @@ AttentionPlan plan_attention(const PassShape& pass, const AttentionConfig& confi
 std::vector<std::vector<size_t>> split_prefill(std::span<const PassLengths> requests,
                                                const AttentionConfig& config,
                                                const ModelConfig& model) {
-  std::vector<std::vector<size_t>> passes;
-  std::vector<size_t> absorbed;
+  std::vector<size_t> rounded, exact, absorbed;
   for (size_t i = 0; i < requests.size(); ++i) {
     const AttentionPlan alone =
         plan_attention({PassKind::kPrefill, requests.subspan(i, 1)}, config, model);
-    if (alone.path == AttentionPath::kExpanded)
-      passes.push_back({i});
-    else
+    if (alone.path == AttentionPath::kAbsorbed)
       absorbed.push_back(i);
+    else
+      (rounds(requests[i].row_count) ? rounded : exact).push_back(i);
   }
-  if (!absorbed.empty()) passes.push_back(std::move(absorbed));
+  std::vector<std::vector<size_t>> passes;
+  for (std::vector<size_t>* members : {&rounded, &exact, &absorbed})
+    if (!members->empty()) passes.push_back(std::move(*members));
   return passes;
 }
 

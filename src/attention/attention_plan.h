@@ -54,9 +54,9 @@ constexpr bool must_fall_back(bool chunked_prefix_disabled, bool any_prefix, boo
 AttentionPlan plan_attention(const PassShape& pass, const AttentionConfig& config,
                              const ModelConfig& model);
 
-// Indices of the requests of a prefill step, pass by pass. Expanded requests run alone, so that the
-// bits of each depend on its own chunk only; absorbed rows are independent of their pass and share
-// one.
+// Indices of the requests of a prefill step, pass by pass: at most one pass of expanded requests
+// whose products round, one of those whose products don't, one of absorbed requests. So the bits of
+// each request depend on its own chunk only, and weights are read once a pass.
 std::vector<std::vector<size_t>> split_prefill(std::span<const PassLengths> requests,
                                                const AttentionConfig& config,
                                                const ModelConfig& model);

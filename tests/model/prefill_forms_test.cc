@@ -69,21 +69,24 @@ class PrefillForms : public testing::Test {
     int32_t rows;
   };
 
-  PrefillForms() {
+  PrefillForms() { load(DType::kF32); }
+
+  void load(DType dtype) {
     const std::string path = std::string(FORESAIL_SOURCE_DIR) + "/tests/goldens/g13_v3_mtp";
     config_ = read_model_config(path);
-    kernels_ = create_cpu_kernels({.dtype = DType::kF32, .isa = "auto", .pool = &threads_});
+    model_.reset();
+    kernels_ = create_cpu_kernels({.dtype = dtype, .isa = "auto", .pool = &threads_});
     const auto source = open_checkpoint(path, config_);
     WeightLoader loader(*source, *kernels_);
     model_ = std::make_unique<MlaModel>(config_, loader, *kernels_, 9000);
   }
 
-  // Pages of the requests follow each other from page 1. The state of every row.
-  std::vector<float> run(const std::vector<Part>& parts, AttentionPath path, const Pool& pool) {
+  // Pages of the requests follow each other from `page` on. The state of every row.
+  std::vector<float> run(const std::vector<Part>& parts, AttentionPath path, const Pool& pool,
+                         int32_t page = 1) {
     std::vector<std::vector<int32_t>> tables;
     std::vector<int32_t> tokens, positions, slots;
     std::vector<SequenceRows> sequences;
-    int32_t page = 1;
     for (const Part& part : parts) {
       std::vector<int32_t>& table = tables.emplace_back();
       const int32_t length = part.prefix + part.rows;
@@ -140,6 +143,26 @@ TEST_F(PrefillForms, ExpandedChunksEqualTheAbsorbedPass) {
     const std::vector<float> first = run({parts[0]}, path, alone);
     const std::vector<float>& shared = path == AttentionPath::kAbsorbed ? want : got;
     EXPECT_TRUE(std::equal(first.begin(), first.end(), shared.begin()));
+  }
+}
+
+// Passes of a step as split_prefill() makes them: whether a request's products round follows from
+// its own rows, not from those of the pass.
+TEST_F(PrefillForms, RequestsThatShareAnExpandedPassKeepTheirBits) {
+  load(DType::kBF16);
+  for (const std::vector<Part>& parts :
+       {std::vector<Part>{{0, 200}, {100, 255}, {0, 1}}, std::vector<Part>{{0, 256}, {70, 300}}}) {
+    std::vector<float> apart;
+    Pool pool(config_, 20 * kPageSize);
+    int32_t first_page = 1;
+    for (const Part& part : parts) {
+      pool.fill(3);
+      const std::vector<float> rows = run({part}, AttentionPath::kExpanded, pool, first_page);
+      first_page += (part.prefix + part.rows + kPageSize - 1) / kPageSize;
+      apart.insert(apart.end(), rows.begin(), rows.end());
+    }
+    pool.fill(3);
+    EXPECT_EQ(run(parts, AttentionPath::kExpanded, pool), apart);
   }
 }
 

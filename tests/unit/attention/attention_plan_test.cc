@@ -94,10 +94,11 @@ TEST(AttentionPlan, UnreadWorkIsDoneOnlyOnRequest) {
   EXPECT_FALSE(plan(PassKind::kPrefill, {{64, 64}}, config).ragged_plans);
 }
 
-TEST(AttentionPlan, ExpandedRequestsRunAlone) {
-  const std::vector<PassLengths> requests{{2, 9}, {2048, 2048}, {1, 500}, {1024, 4096}};
+TEST(AttentionPlan, RequestsOfOneFormAndRoundingShareAPass) {
+  const std::vector<PassLengths> requests{{2, 9},     {2048, 2048}, {255, 255}, {1, 500},
+                                          {200, 200}, {1024, 4096}, {256, 256}};
   const auto passes = split_prefill(requests, {}, deepseek_dims());
-  EXPECT_EQ(passes, (std::vector<std::vector<size_t>>{{1}, {3}, {0, 2}}));
+  EXPECT_EQ(passes, (std::vector<std::vector<size_t>>{{1, 5, 6}, {2, 4}, {0, 3}}));
 }
 
 // What ran before must not matter: the same planner after any order of seven kinds of pass gives
