@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kStages; ++stage) {
       ptx::mbarrier_init(ptx::shared_address(&full[stage]), 1);
-      ptx::mbarrier_init(ptx::shared_address(&empty[stage]), kWarps);
+      ptx::mbarrier_init(ptx::shared_address(&empty[stage]), kWarps * kWarp);
     }
     ptx::fence_mbarrier_init();
   }
@@ -187,7 +187,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
       for (int k = 0; k < kChunkTiles; ++k) ptx::keep_registers(a[m][k]);
     }
-    if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&empty[stage]));
+    // Every lane, since racecheck orders only the accesses of who arrives (docs/mla-decode.md).
+    ptx::mbarrier_arrive(ptx::shared_address(&empty[stage]));
   }
 
   wait_for_previous();
