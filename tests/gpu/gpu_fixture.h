@@ -1,11 +1,24 @@
 // Shared by the GPU tests: a set on the device, and host tensors with a copy there.
 #pragma once
 
+#include <cstdlib>
+#include <type_traits>
+#include <utility>
+
 #include "kernel/kernel_fixture.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "tensor/buffer.h"
 
 namespace foresail {
+
+// compute-sanitizer makes kernels and recordings some hundred times slower. Where
+// FORESAIL_BRIEF_TESTS is set (`scripts/gpu-check --sanitize` does) the slow tests do less of the
+// same: shorter and fewer requests, no kernel and no kind of pass left out.
+template <typename T>
+T full_or_brief(T full, std::type_identity_t<T> brief) {
+  static const bool is_brief = std::getenv("FORESAIL_BRIEF_TESTS") != nullptr;
+  return is_brief ? std::move(brief) : std::move(full);
+}
 
 // A copy of a tensor, gaps included, in the memory of a set.
 class Copy {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine_harness.h"
+#include "gpu_fixture.h"
 
 namespace foresail {
 namespace {
@@ -22,7 +23,7 @@ EngineOptions options_of(bool graphs) {
 std::vector<Request> requests_of(int count) {
   std::vector<Request> requests = random_requests(91, count, 8192);
   for (Request& request : requests) {
-    request.max_tokens = 24;
+    request.max_tokens = full_or_brief(24, 5);
     request.ignore_eos = true;
   }
   return requests;
@@ -35,7 +36,7 @@ void expect_same(const std::vector<Output>& got, const std::vector<Output>& want
 
 // T19
 TEST(GpuGraphs, RecordedEqualsEager) {
-  const std::vector<Request> requests = requests_of(12);
+  const std::vector<Request> requests = requests_of(full_or_brief(12, 7));
   std::vector<std::vector<Output>> outputs;
   for (const bool graphs : {false, true}) {
     LoadedModel model(options_of(graphs));
@@ -47,18 +48,18 @@ TEST(GpuGraphs, RecordedEqualsEager) {
 
 // T4, T5: large, small and large batches, prompts and decode rows in every order, in one model.
 TEST(GpuGraphs, NothingIsLeftFromThePassBefore) {
-  const std::vector<Request> requests = requests_of(6);
+  const std::vector<Request> requests = requests_of(full_or_brief(6, 4));
   LoadedModel model(options_of(true));
   std::vector<Output> alone;
   {
     EngineLoop loop(model, nullptr, options_of(true));
     for (const Request& request : requests) alone.push_back(serve(loop, {request})[0]);
   }
-  for (const int64_t chunk : {2048, 16, 3, 2048}) {
+  for (const int64_t chunk : full_or_brief<std::vector<int64_t>>({2048, 16, 3, 2048}, {3, 2048})) {
     EngineOptions options = options_of(true);
     options.chunked_prefill_size = chunk;
     EngineLoop loop(model, nullptr, options);
-    for (const size_t count : {size_t{6}, size_t{1}, size_t{6}, size_t{3}, size_t{6}}) {
+    for (const size_t count : full_or_brief<std::vector<size_t>>({6, 1, 6, 3, 6}, {4, 1, 4})) {
       SCOPED_TRACE(count);
       const std::vector<Request> some(requests.begin(), requests.begin() + count);
       expect_same(serve(loop, some), {alone.begin(), alone.begin() + count});

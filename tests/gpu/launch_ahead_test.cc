@@ -10,6 +10,7 @@
 #include "engine/engine_bench.h"
 #include "engine/engine_harness.h"
 #include "engine/pausing_batch.h"
+#include "gpu_fixture.h"
 #include "unit/checkpoint/temp_folder.h"
 
 namespace foresail {
@@ -42,7 +43,8 @@ std::vector<Request> varied_requests(int count) {
     request.sampling = {.temperature = i % 2 == 0 ? 0.0f : 0.8f, .seed = i};
     if (i % 4 == 3) request.sampling.top_p = 0.9f;
     request.min_tokens = 0;
-    request.max_tokens = 30 + 3 * static_cast<int64_t>(i);
+    request.max_tokens =
+        full_or_brief<int64_t>(30, 7) + full_or_brief<int64_t>(3, 1) * static_cast<int64_t>(i);
     request.ignore_eos = i % 3 != 0;
   }
   return requests;
@@ -55,24 +57,25 @@ TEST(GpuLaunchAhead, OutputIsThatOfWaiting) {
       EngineOptions options = options_of(algorithm);
       options.disable_cuda_graph = !graphs;
       LoadedModel model(options);
-      std::vector<Request> requests = varied_requests(12);
+      std::vector<Request> requests = varied_requests(full_or_brief(12, 6));
       options.launch_ahead = false;
       EngineLoop waiting(model, nullptr, options);
       const std::vector<Output> expected = serve(waiting, requests);
       // An end that comes where nobody planned it.
       requests.push_back(requests[1]);
-      requests.back().stop_token_ids = {expected[1].ids[10]};
+      const size_t end = full_or_brief<size_t>(10, 5);
+      requests.back().stop_token_ids = {expected[1].ids[end]};
       options.launch_ahead = true;
       EngineLoop ahead(model, nullptr, options);
       const std::vector<Output> outputs = serve(ahead, requests);
       for (size_t i = 0; i < expected.size(); ++i)
         EXPECT_EQ(outputs[i].ids, expected[i].ids) << "request " << i;
-      EXPECT_LE(outputs.back().ids.size(), 11u);
+      EXPECT_LE(outputs.back().ids.size(), end + 1);
       EXPECT_TRUE(std::equal(outputs.back().ids.begin(), outputs.back().ids.end(),
                              expected[1].ids.begin()));
       const EngineStats stats = ahead.stats();
       EXPECT_EQ(waiting.stats().launched_ahead, 0);
-      EXPECT_GT(stats.launched_ahead, 20);
+      EXPECT_GT(stats.launched_ahead, full_or_brief(20, 0));
       EXPECT_EQ(stats.pages_owned + stats.pages_in_flight, 0);
       EXPECT_EQ(stats.pages_free + stats.pages_cached, stats.pages_total);
     }
@@ -84,7 +87,7 @@ TEST(GpuLaunchAhead, ARequestAloneIsTheSameWithoutDeterminism) {
   EngineOptions options = options_of(SpeculativeAlgorithm::kNone);
   options.deterministic = false;
   LoadedModel model(options);
-  const std::vector<Request> requests = varied_requests(6);
+  const std::vector<Request> requests = varied_requests(full_or_brief(6, 3));
   options.launch_ahead = false;
   EngineLoop waiting(model, nullptr, options);
   std::vector<std::vector<int32_t>> expected;
@@ -103,10 +106,11 @@ TEST(GpuLaunchAhead, AStepIsOneGraphAndAtMostOneWait) {
     options.context_length = 512;
     options.max_total_tokens = 5 * 576;
     LoadedModel model(options);
-    const BatchBenchOptions bench{.batch_size = 2, .context_len = 100, .output_len = 300};
+    const BatchBenchOptions bench{
+        .batch_size = 2, .context_len = 100, .output_len = full_or_brief(300, 12)};
     bench_engine(model, bench);  // records
     const EngineBenchResult run = bench_engine(model, bench);
-    EXPECT_GT(run.steps, 50);
+    EXPECT_GT(run.steps, full_or_brief(50, 2));
     EXPECT_GE(run.launched_ahead, run.steps - 6);
     EXPECT_LE(run.device.waits, run.steps + 12);
     EXPECT_LE(run.device.replays, run.steps + 24);
@@ -125,7 +129,7 @@ TEST(GpuLaunchAhead, StepsWithoutDraftsAreOneWait) {
     LoadedModel model(options);
     std::vector<Request> requests = varied_requests(5);
     for (Request& request : requests) {
-      request.max_tokens = 200;
+      request.max_tokens = full_or_brief(200, 18);
       request.ignore_eos = true;
       request.speculative_steps = 0;
     }
@@ -147,7 +151,7 @@ TEST(GpuLaunchAhead, StepsWithoutDraftsAreOneWait) {
     for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(outputs[i].ids, expected[i].ids);
     EXPECT_EQ(after.drafted, 0);
     EXPECT_EQ(after.waited_for_drafts, 0);
-    EXPECT_GE(after.launched_ahead, 190);
+    EXPECT_GE(after.launched_ahead, full_or_brief(190, 8));
     EXPECT_LE(after.device_waits - before.device_waits, after.steps - before.steps + 4);
     // Four bytes of a token, and as many in place of a draft.
     EXPECT_LE(after.device_download_bytes - before.device_download_bytes, 8 * after.output_tokens);
@@ -161,14 +165,18 @@ TEST(GpuLaunchAhead, DraftsAfterAPauseAreThoseOfRowsThatDidNotWait) {
        {SpeculativeAlgorithm::kMtp, SpeculativeAlgorithm::kEagle3}) {
     SCOPED_TRACE(static_cast<int>(algorithm));
     std::vector<std::vector<StepRecord>> records;
+    std::vector<int32_t> brief = {3, 0, 2};
+    brief.resize(20);  // a pause of more rows than may wait
+    brief.insert(brief.end(), {3, 0, 1, 3});
+    const std::vector<int32_t> wanted = full_or_brief(drafts_wanted(), brief);
     for (const int page_size : {1, 64}) {
       EngineOptions options = options_of(algorithm);
       options.page_size = page_size;
       options.context_length = 256;
       LoadedModel model(options);
-      records.push_back(PausingBatch(model, page_size).run_waiting(drafts_wanted()));
+      records.push_back(PausingBatch(model, page_size).run_waiting(wanted));
       PausingBatch ahead(model, page_size);
-      records.push_back(ahead.run_ahead(drafts_wanted()));
+      records.push_back(ahead.run_ahead(wanted));
       EXPECT_GT(ahead.started(StartOrder::kAhead), 4 * ahead.started(StartOrder::kHostDrafts));
     }
     for (const std::vector<StepRecord>& record : records) EXPECT_EQ(record, records[0]);
@@ -197,7 +205,9 @@ TEST(GpuLaunchAhead, LaunchesOfALayer) {
     LoadedModel model(options);
     for (const int batch : {2, 3, 8, 32, 33, 64}) {
       SCOPED_TRACE(fmt::format("low rank {}, {} rows", low_rank, batch));
-      const BatchBenchOptions bench{.batch_size = batch, .context_len = 100, .output_len = 100};
+      const BatchBenchOptions bench{.batch_size = batch,
+                                    .context_len = full_or_brief(100, 6),
+                                    .output_len = full_or_brief(100, 4)};
       bench_engine(model, bench);  // records
       const EngineBenchResult run = bench_engine(model, bench);
       EXPECT_GT(run.device.layers, 0);

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "base/error.h"
 #include "engine/batch_bench.h"
 #include "engine/engine_harness.h"
 #include "engine/evaluation.h"
 #include "golden_files.h"
+#include "gpu_fixture.h"
 #include "kernels/cuda/cuda_kernels.h"
 
 namespace foresail {
@@ -134,7 +136,7 @@ const char* const kPrompts[] = {
 std::vector<Request> tales_requests(int64_t max_tokens) {
   const auto tokenizer = Tokenizer::load(model_path("tales"));
   std::vector<Request> requests;
-  for (const char* prompt : kPrompts) {
+  for (const char* prompt : std::span(kPrompts).first(full_or_brief(std::size(kPrompts), 2))) {
     Request& request = requests.emplace_back();
     request.input_ids = tokenizer->encode(prompt, {.add_bos = true});
     request.max_tokens = max_tokens;
@@ -169,7 +171,7 @@ std::vector<Decision> decisions(const std::vector<int32_t>& text) {
 
 TEST(GpuModels, GreedyTokensOfTalesEqualTheCpusWhereTheMarginIsClear) {
   LoadedModel cpu(options_for("tales", "cpu", "auto"));
-  const std::vector<Request> requests = tales_requests(96);
+  const std::vector<Request> requests = tales_requests(full_or_brief(96, 24));
   const std::vector<Output> texts = plain_outputs(cpu, requests);
   for (const bool deterministic : {false, true}) {
     ModelOptions options = options_for("tales", "cuda", "auto");
@@ -190,7 +192,7 @@ TEST(GpuModels, GreedyTokensOfTalesEqualTheCpusWhereTheMarginIsClear) {
         ++clear;
       }
     }
-    EXPECT_GT(clear, 400);
+    EXPECT_GT(clear, full_or_brief(400, 25));
   }
 }
 
@@ -229,13 +231,13 @@ std::vector<Output> speculate(const Speculation& speculation, bool deterministic
   std::vector<Output> outputs = serve(loop, requests);
   const EngineStats stats = loop.stats();
   EXPECT_GE(1.0 + static_cast<double>(stats.accepted) / static_cast<double>(stats.verify_passes),
-            speculation.least_accept_length)
+            full_or_brief(speculation.least_accept_length, 1.0))
       << static_cast<int>(speculation.algorithm);
   return outputs;
 }
 
 TEST(GpuModels, SpeculationChangesNoTokenWhenDeterministic) {
-  std::vector<Request> requests = tales_requests(48);
+  std::vector<Request> requests = tales_requests(full_or_brief(48, 6));
   for (size_t i = requests.size(); i-- > 0;) {
     Request drawn = requests[i];
     drawn.sampling = {.temperature = 0.8f, .top_p = 0.95f, .seed = i + 1};
@@ -254,11 +256,11 @@ TEST(GpuModels, SpeculationChangesNoTokenWhenDeterministic) {
 // The same without top-p, so that the GPU chooses all tokens and drafts itself, queued behind each
 // other; and with the host choosing, for which log probabilities are asked: equal drafts too.
 TEST(GpuModels, TokensAndDraftsChosenOnTheGpuAreThoseChosenOnTheHost) {
-  std::vector<Request> requests = tales_requests(48);
+  std::vector<Request> requests = tales_requests(full_or_brief(48, 6));
   for (size_t i = requests.size(); i-- > 0;) {
     Request drawn = requests[i];
     drawn.sampling = {.temperature = 0.8f, .seed = i + 1};
-    drawn.max_tokens = 30 + 5 * static_cast<int64_t>(i);
+    drawn.max_tokens = full_or_brief(30, 5) + full_or_brief(5, 1) * static_cast<int64_t>(i);
     requests.push_back(drawn);
   }
   LoadedModel plain(serving_options(true));
@@ -294,7 +296,7 @@ TEST(GpuModels, AnIterationWaitsOnce) {
     LoadedModel model(options);
     BatchBench bench(model, {.batch_size = 4,
                              .context_len = 100,
-                             .output_len = 200,
+                             .output_len = full_or_brief(200, 8),
                              .draft_len = model.drafter() == nullptr ? 0 : 4});
     bench.run();
     const BatchBenchResult result = bench.run();
@@ -307,7 +309,7 @@ TEST(GpuModels, AnIterationWaitsOnce) {
 
 // With the fastest attention a token may differ, but only where two are nearly as likely.
 TEST(GpuModels, SpeculationFlipsNearTiesOnly) {
-  const std::vector<Request> requests = tales_requests(64);
+  const std::vector<Request> requests = tales_requests(full_or_brief(64, 6));
   LoadedModel plain(serving_options(false));
   const std::vector<Output> expected = plain_outputs(plain, requests);
   for (const Speculation& speculation : kSpeculations) {
@@ -340,7 +342,7 @@ TEST(GpuModels, RefusesWhatItCannotRun) {
 
 // Keys given one by one, and eight-bit codes, go through the general kernel.
 TEST(GpuModels, OtherCachesAndBackendsRun) {
-  const std::vector<Request> requests = tales_requests(24);
+  const std::vector<Request> requests = tales_requests(full_or_brief(24, 4));
   LoadedModel paged(serving_options(true));
   const std::vector<Output> expected = plain_outputs(paged, requests);
   ModelOptions options = serving_options(true);
@@ -351,7 +353,8 @@ TEST(GpuModels, OtherCachesAndBackendsRun) {
   options.attention_backend = "paged";
   options.kv_cache_dtype = "fp8_e4m3";
   LoadedModel coded(options);
-  for (const Output& output : plain_outputs(coded, requests)) EXPECT_EQ(output.ids.size(), 24u);
+  for (const Output& output : plain_outputs(coded, requests))
+    EXPECT_EQ(output.ids.size(), full_or_brief(24u, 4u));
 }
 
 }  // namespace
