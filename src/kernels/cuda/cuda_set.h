@@ -174,7 +174,9 @@ class CudaKernels final : public KernelSet {
   // The products of a gated MLP. What the first returns is the second's: where its rows lie split
   // already, if they do.
   void* start_gated(const cuda::GemmArgs& gate_up, const cuda::GemmArgs& down, Scratch purpose,
-                    const cuda::GemmArgs* before);
+                    const cuda::GemmArgs* before, const cuda::SplitProduct* along = nullptr);
+  // Whether the first leaves its results split; only then it may take another product along.
+  bool splits_gated(const cuda::GemmArgs& gate_up, const cuda::GemmArgs& down) const;
   void finish_gated(const cuda::GemmArgs& down, void* inner);
   struct Chosen {  // by each row, on the device
     const int32_t* ids;
@@ -185,11 +187,21 @@ class CudaKernels final : public KernelSet {
     int rows;              // most
     bool is_wide = false;  // for wide_product
   };
-  // out += what the listed experts of `inner` numbers, and the shared one if there is any, make of
-  // x.
-  void listed_experts(const MatrixView& x, const cuda::PairLists& lists, const TileShape& tile,
-                      int64_t inner, const Chosen& chosen, const ExpertWeights& shared,
-                      const MatrixView& shared_inner, const MatrixView& out);
+  // The rows of the listed experts' first product.
+  static cuda::GemmArgs listed_rows(const MatrixView& x, const cuda::PairLists& lists,
+                                    const TileShape& tile, int64_t pairs);
+  // The shared expert beside the listed ones: its products in their launches, or of it only `down`,
+  // if there is one, in the launch of their first.
+  struct SharedBeside {
+    ExpertWeights weights;
+    MatrixView inner;
+    const cuda::SplitProduct* down = nullptr;
+  };
+  // out += what the listed experts of `inner` numbers, and the shared one, make of the rows;
+  // `are_split`: those lie split in scratch already. False: shared.down was not taken along.
+  bool listed_experts(const cuda::GemmArgs& rows, bool are_split, const cuda::PairLists& lists,
+                      int64_t inner, const Chosen& chosen, const SharedBeside& shared,
+                      const MatrixView& out);
   // False: not for these shapes, and nothing was done.
   bool mix_listed(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
                   const MixtureScratch& scratch, const MatrixView& out);

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "kernels/cuda/cuda_set.h"
 #include "kernels/cuda/router.h"
+#include "kernels/cuda/sm90/chosen_rows.h"
 #include "kernels/cuda/sm90/mixture.h"
 #include "kernels/cuda/sm90/wide_product.h"
 
@@ -98,16 +99,28 @@ void CudaKernels::project(const MatrixView& x, const RowNorm& norm,
   check("project");
 }
 
+bool CudaKernels::splits_gated(const cuda::GemmArgs& gate_up, const cuda::GemmArgs& down) const {
+  cuda::GemmArgs first = gate_up;
+  first.beside = {};
+  return goes_wide(first) && goes_wide(down) && cuda::can_split_for(first, down);
+}
+
 void* CudaKernels::start_gated(const cuda::GemmArgs& gate_up, const cuda::GemmArgs& down,
-                               Scratch purpose, const cuda::GemmArgs* before) {
-  if (!goes_wide(gate_up) || !goes_wide(down) || !cuda::can_split_for(gate_up, down)) {
+                               Scratch purpose, const cuda::GemmArgs* before,
+                               const cuda::SplitProduct* along) {
+  if (!splits_gated(gate_up, down)) {
     multiply(gate_up, before);
     return nullptr;
   }
   void* inner = scratch(purpose, cuda::wide_scratch_bytes(down));
   cuda::GemmArgs product = gate_up;
   product.split_out = cuda::split_out_of(down, inner);
-  multiply(product, before);
+  if (along == nullptr)
+    multiply(product, before);
+  else
+    cuda::wide_product(stream(), product,
+                       scratch(Scratch::kWideRows, cuda::wide_scratch_bytes(product)),
+                       before != nullptr, along);
   return inner;
 }
 
@@ -185,26 +198,31 @@ cuda::PairLists CudaKernels::pair_lists(int64_t pairs, int64_t expert_count, int
           .tile_limit = static_cast<int32_t>(tiles)};
 }
 
-void CudaKernels::listed_experts(const MatrixView& x, const cuda::PairLists& lists,
-                                 const TileShape& tile, int64_t inner, const Chosen& chosen,
-                                 const ExpertWeights& shared, const MatrixView& shared_inner,
-                                 const MatrixView& out) {
-  const bool bf16 = x.dtype == DType::kBF16;
-  const bool has_shared = shared.gate_up != nullptr;
-  const int64_t pairs = x.rows * chosen.top_k;
-  void* inner_rows = scratch(Scratch::kHidden, static_cast<size_t>(pairs * inner) * (bf16 ? 2 : 4));
-  auto* results = static_cast<float*>(
-      scratch(Scratch::kResults,
-              static_cast<size_t>((pairs + (has_shared ? x.rows : 0)) * out.cols) * sizeof(float)));
-  float* shared_results = has_shared ? results + pairs * out.cols : nullptr;
+cuda::GemmArgs CudaKernels::listed_rows(const MatrixView& x, const cuda::PairLists& lists,
+                                        const TileShape& tile, int64_t pairs) {
   cuda::GemmArgs args = product_of(x);
   args.tiles = lists.tiles;
   args.tile_limit = lists.tile_limit;
   args.tile_rows = tile.rows;
   args.wide_tiles = tile.is_wide;
-  args.n_out = 2 * inner;
   args.rows = pairs;
   args.x_rows = lists.pair_row;
+  return args;
+}
+
+bool CudaKernels::listed_experts(const cuda::GemmArgs& rows, bool are_split,
+                                 const cuda::PairLists& lists, int64_t inner, const Chosen& chosen,
+                                 const SharedBeside& shared, const MatrixView& out) {
+  const bool bf16 = rows.x_is_bf16;
+  const bool has_shared = shared.weights.gate_up != nullptr;
+  const int64_t pairs = rows.rows;
+  void* inner_rows = scratch(Scratch::kHidden, static_cast<size_t>(pairs * inner) * (bf16 ? 2 : 4));
+  const int64_t more = has_shared || shared.down != nullptr ? out.rows : 0;
+  auto* results = static_cast<float*>(
+      scratch(Scratch::kResults, static_cast<size_t>((pairs + more) * out.cols) * sizeof(float)));
+  float* shared_results = has_shared ? results + pairs * out.cols : nullptr;
+  cuda::GemmArgs args = rows;
+  args.n_out = 2 * inner;
   args.out = inner_rows;
   args.out_stride = inner;
   args.gated = cuda::gates_rows(args);
@@ -213,11 +231,11 @@ void CudaKernels::listed_experts(const MatrixView& x, const cuda::PairLists& lis
     args.out_stride = 2 * inner;
   }
   if (has_shared)
-    args.beside = {.weight = CudaMatrix::data_of(*shared.gate_up),
-                   .n_out = shared.gate_up->n_out(),
-                   .rows = x.rows,
-                   .out = shared_inner.data,
-                   .out_stride = shared_inner.stride};
+    args.beside = {.weight = CudaMatrix::data_of(*shared.weights.gate_up),
+                   .n_out = shared.weights.gate_up->n_out(),
+                   .rows = out.rows,
+                   .out = shared.inner.data,
+                   .out_stride = shared.inner.stride};
   cuda::GemmArgs down = args;
   down.gated = false;
   down.tiles_down = true;
@@ -230,15 +248,27 @@ void CudaKernels::listed_experts(const MatrixView& x, const cuda::PairLists& lis
   down.out_stride = out.cols;
   down.beside = {};
   if (has_shared)
-    down.beside = {.weight = CudaMatrix::data_of(*shared.down),
+    down.beside = {.weight = CudaMatrix::data_of(*shared.weights.down),
                    .n_out = out.cols,
-                   .rows = x.rows,
-                   .x = shared_inner.data,
-                   .x_stride = shared_inner.stride,
-                   .n_in = shared.down->n_in(),
+                   .rows = out.rows,
+                   .x = shared.inner.data,
+                   .x_stride = shared.inner.stride,
+                   .n_in = shared.weights.down->n_in(),
                    .out = shared_results,
                    .out_stride = out.cols};
-  void* split_rows = start_gated(args, down, Scratch::kWideInner, nullptr);
+  const bool takes_along = shared.down != nullptr && splits_gated(args, down) &&
+                           cuda::takes_along(args, shared.down->args);
+  cuda::SplitProduct along;
+  if (takes_along) {
+    // The shared expert's results are added last, so they are kept until then.
+    shared_results = results + pairs * out.cols;
+    along = *shared.down;
+    along.args.out = shared_results;
+    along.args.out_stride = out.cols;
+    along.args.accumulate = false;
+  }
+  void* split_rows = start_gated(args, down, Scratch::kWideInner, are_split ? &args : nullptr,
+                                 takes_along ? &along : nullptr);
   if (!args.gated)
     cuda::silu_mul(
         stream(), {args.out, cuda::Element::kF32, pairs, 2 * inner, 2 * inner},
@@ -246,6 +276,7 @@ void CudaKernels::listed_experts(const MatrixView& x, const cuda::PairLists& lis
   finish_gated(down, split_rows);
   cuda::combine(stream(), results, lists.pair_place, chosen.ids, chosen.weights, chosen.top_k,
                 shared_results, rows_of(out));
+  return takes_along;
 }
 
 void CudaKernels::experts(const MatrixView& x, std::span<const ExpertWeights> experts,
@@ -264,8 +295,8 @@ void CudaKernels::experts(const MatrixView& x, std::span<const ExpertWeights> ex
     const cuda::PairLists lists = pair_lists(pairs, expert_count, tile_rows);
     const Chosen chosen = {ids + first * top_k, weights + first * top_k, top_k};
     cuda::order_pairs(stream(), chosen.ids, pairs, top_k, tile_rows, tables, lists);
-    listed_experts(row_range(x, first, rows), lists, {tile_rows, wide_rows > 0}, inner, chosen, {},
-                   {}, row_range(out, first, rows));
+    listed_experts(listed_rows(row_range(x, first, rows), lists, {tile_rows, wide_rows > 0}, pairs),
+                   false, lists, inner, chosen, {}, row_range(out, first, rows));
   }
   check("experts");
 }
@@ -314,8 +345,8 @@ bool CudaKernels::mix_listed(const MatrixView& x, const RowNorm& norm, const Mix
   const int wide_rows = wide_tile_rows(product_of(rows), pairs, expert_count, inner);
   const int tile_rows = wide_rows > 0 ? wide_rows : cuda::expert_tile_rows(pairs, expert_count);
   // Comes zeroed, and every call leaves it so.
-  auto* arrivals = static_cast<int32_t*>(
-      this->scratch(Scratch::kArrivals, (cuda::kRouterArrivals + 1) * sizeof(int32_t)));
+  auto* arrivals = static_cast<int32_t*>(this->scratch(
+      Scratch::kArrivals, (cuda::kRouterArrivals + cuda::kChosenRowsWords) * sizeof(int32_t)));
   cuda::RouterArgs router = {.product = product_of(rows),
                              .route = route,
                              .tile_rows = tile_rows,
@@ -328,7 +359,7 @@ bool CudaKernels::mix_listed(const MatrixView& x, const RowNorm& norm, const Mix
   router.product.out_stride = scratch.logits.stride;
 
   // The shared expert: beside the others, where its results are gated in the product as theirs are;
-  // otherwise behind the router, which reads the same rows.
+  // otherwise with the router or behind it, which reads the same rows.
   const ExpertWeights& shared = mixture.shared;
   const MatrixView& shared_inner = scratch.shared.inner;
   const bool has_shared = shared.gate_up != nullptr;
@@ -340,28 +371,57 @@ bool CudaKernels::mix_listed(const MatrixView& x, const RowNorm& norm, const Mix
                       cuda::gates_rows(shared_gate_up) && shared_inner.dtype == DType::kF32;
   const bool apart = has_shared && !beside;
   const bool are_split = norm_rows(x, norm, router.product);
-  cuda::GemmArgs shared_down;
+  cuda::GemmArgs shared_first;
+  cuda::SplitProduct shared_down;
+  if (apart) {
+    shared_first = gate_product(product_of(rows), shared, scratch.shared);
+    shared_down.args = linear_args(shared_inner, *shared.down, nullptr, 1.0f, true, out);
+  }
   void* shared_split = nullptr;
   const auto gate_shared = [&](const cuda::GemmArgs* before) {
     if (!apart) return;
-    shared_down = linear_args(shared_inner, *shared.down, nullptr, 1.0f, true, out);
-    const cuda::GemmArgs product = gate_product(product_of(rows), shared, scratch.shared);
-    shared_split = start_gated(product, shared_down, Scratch::kWideShared, before);
-    if (!product.gated) silu_mul(scratch.shared.gate_up, shared_inner);
+    shared_split = start_gated(shared_first, shared_down.args, Scratch::kWideShared, before);
+    if (!shared_first.gated) silu_mul(scratch.shared.gate_up, shared_inner);
   };
+  const cuda::GemmArgs listed = listed_rows(rows, router.lists, {tile_rows, wide_rows > 0}, pairs);
+  bool is_listed_split = false;
   if (cuda::fits_router(router)) {
     cuda::route_rows(stream(), router);
     gate_shared(nullptr);
   } else {
-    multiply(router.product, are_split ? &router.product : nullptr);
-    gate_shared(&router.product);
-    cuda::route_and_order(stream(), route, tile_rows, router.experts, router.lists,
-                          arrivals + cuda::kRouterArrivals);
+    const cuda::GemmArgs* before = are_split ? &router.product : nullptr;
+    if (apart && shared_first.gated && goes_wide(shared_first) &&
+        cuda::takes_beside(shared_first, router.product)) {
+      shared_first.beside = {.weight = router.product.weight,
+                             .n_out = router.product.n_out,
+                             .rows = x.rows,
+                             .out = router.product.out,
+                             .out_stride = router.product.out_stride,
+                             .plain = true};
+      gate_shared(before);
+    } else {
+      multiply(router.product, before);
+      gate_shared(&router.product);
+    }
+    int32_t* const words = arrivals + cuda::kRouterArrivals;
+    is_listed_split = goes_wide(listed) && cuda::fits_chosen_rows(route);
+    if (is_listed_split)
+      cuda::choose_and_split(
+          stream(), {.route = route,
+                     .experts = router.experts,
+                     .lists = router.lists,
+                     .product = listed,
+                     .scratch = this->scratch(Scratch::kWideRows, cuda::wide_scratch_bytes(listed)),
+                     .words = words});
+    else
+      cuda::route_and_order(stream(), route, tile_rows, router.experts, router.lists, words);
   }
-  listed_experts(rows, router.lists, {tile_rows, wide_rows > 0}, inner,
-                 {route.ids, route.weights, route.top_k}, beside ? shared : ExpertWeights{},
-                 shared_inner, out);
-  if (apart) finish_gated(shared_down, shared_split);
+  shared_down.rows = shared_split;
+  const SharedBeside shared_beside = {beside ? shared : ExpertWeights{}, shared_inner,
+                                      shared_split != nullptr ? &shared_down : nullptr};
+  const bool added = listed_experts(listed, is_listed_split, router.lists, inner,
+                                    {route.ids, route.weights, route.top_k}, shared_beside, out);
+  if (apart && !added) finish_gated(shared_down.args, shared_split);
   check("mix_experts");
   return true;
 }

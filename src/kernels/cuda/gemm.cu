@@ -314,6 +314,8 @@ GemmArgs beside_product(const GemmArgs& args) {
     second.x_stride = args.beside.x_stride;
     second.n_in = args.beside.n_in;
   }
+  second.gated = args.gated && !args.beside.plain;
+  if (!second.gated) second.split_out = {};
   second.bias = args.beside.bias;
   second.out = args.beside.out;
   second.out_stride = args.beside.out_stride;

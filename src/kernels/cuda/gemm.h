@@ -55,7 +55,7 @@ struct alignas(16) ExpertTile {
 constexpr int kFewRows = 8;
 
 // A second matrix in the same launch. Its rows are the first `rows` of x, without a list, or has an
-// x of its own; what else is done to results is done to its own too.
+// x of its own; what else is done to results is done to its own too, but see `plain`.
 struct BesideArgs {
   const void* weight = nullptr;  // null: none
   int64_t n_out = 0;
@@ -66,6 +66,7 @@ struct BesideArgs {
   const float* bias = nullptr;
   void* out = nullptr;
   int64_t out_stride = 0;
+  bool plain = false;  // not gated where the first is: only where takes_beside() says so
 };
 
 // Results as the rows of a product of sm90/wide_product.h, split into bf16 terms as it reads them.
@@ -117,6 +118,12 @@ struct GemmArgs {
   SplitOut split_out;  // in place of `out`, where rows are gated by sm90/wide_product.h
   BesideArgs beside;
 };
+// A product whose rows lie split for sm90/wide_product.h already.
+struct SplitProduct {
+  GemmArgs args;
+  const void* rows = nullptr;
+};
+
 void gemm(cudaStream_t stream, const GemmArgs& args);
 // Whether rows are aligned to four elements, those of `beside` too.
 bool has_vector_rows(const GemmArgs& args);

@@ -22,6 +22,18 @@ inline bool starts_early() {
   return known;
 }
 
+// Of the device.
+inline int processor_count() {
+  static const int count = [] {
+    int device = 0;
+    int multiprocessors = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    return multiprocessors;
+  }();
+  return count;
+}
+
 // Errors are left to cudaGetLastError().
 template <typename... Arguments>
 void launch_early(cudaStream_t stream, dim3 grid, int threads, size_t shared_bytes,

@@ -150,7 +150,7 @@ __device__ __forceinline__ Part beside_part(const GemmArgs& args, int tile, int 
   Part part{};
   part.weight = static_cast<const uint4*>(beside.weight);
   part.tile = tile;
-  part.n_out = args.gated ? beside.n_out / 2 : beside.n_out;
+  part.n_out = args.gated && !beside.plain ? beside.n_out / 2 : beside.n_out;
   part.row_begin = y * rows_per_block;
   part.row_count = min(rows_per_block, static_cast<int>(beside.rows) - part.row_begin);
   part.bias = beside.bias;

@@ -739,18 +739,6 @@ __global__ void __launch_bounds__(kMixtureThreads, 2)
     mixer.choose();
 }
 
-// One block on every multiprocessor: all run at once.
-int block_count() {
-  static const int count = [] {
-    int device = 0;
-    int multiprocessors = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-    return multiprocessors;
-  }();
-  return count;
-}
-
 }  // namespace
 
 bool fits_mixture(const MixtureArgs& args) {
@@ -758,7 +746,7 @@ bool fits_mixture(const MixtureArgs& args) {
   const auto fits = [](int64_t n_in) {
     return n_in % kTileInputs == 0 && n_in >= kSegments * kTileInputs;
   };
-  const int64_t blocks = block_count();
+  const int64_t blocks = processor_count();
   const int64_t pairs = args.router.rows * args.route.top_k;
   const int64_t own = (tile_count(args.router.n_in) + blocks - 1) / blocks;
   const auto dealt = [&](int64_t count) { return (count + blocks - 1) / blocks; };
@@ -774,7 +762,8 @@ bool fits_mixture(const MixtureArgs& args) {
 
 void mixture(cudaStream_t stream, const MixtureArgs& args) {
   const Layout at = layout_of(args);
-  launch_early(stream, dim3(static_cast<unsigned>(block_count())), kMixtureThreads,
+  // One block on every multiprocessor: all run at once.
+  launch_early(stream, dim3(static_cast<unsigned>(processor_count())), kMixtureThreads,
                static_cast<size_t>(at.bytes), mixture_kernel, args, at);
 }
 

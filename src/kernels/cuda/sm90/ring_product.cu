@@ -3,6 +3,8 @@
 // reads its own from shared memory into registers without a bank met twice.
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product.cuh"
 #include "kernels/cuda/sm90/ptx.h"
@@ -50,11 +52,12 @@ constexpr int block_count(int64_t results, int block_results) {
   return static_cast<int>((results + block_results - 1) / block_results);
 }
 
-// Block x: kTiles * 64 outputs, or 64 results where they are gated (kTiles 2), and behind them
-// those of args.beside; y: kRows rows or an expert's tile; z: group.
+// The work of `block`, whose x is kTiles * 64 outputs, or 64 results where they are gated (kTiles
+// 2), and behind them those of args.beside; y: one of row_tiles tiles of kRows rows, or an expert's
+// tile; z: group.
 template <int kTiles, int kRows, bool kBF16, bool kGated, bool kAlone>
-__global__ void __launch_bounds__(kThreads, 2)
-    ring_kernel(const __grid_constant__ GemmArgs args, int chunks, const std::byte* split) {
+__device__ __forceinline__ void ring_block(const GemmArgs& args, int chunks, const std::byte* split,
+                                           const uint3& block, int row_tiles) {
   using Ring = Ring<kTiles, kRows, kBF16, kAlone>;
   constexpr int kStages = Ring::kStages;
   constexpr int kTerms = terms_of(kBF16);
@@ -62,16 +65,17 @@ __global__ void __launch_bounds__(kThreads, 2)
   constexpr int kResultTiles = kGated ? 1 : kTiles;  // of a warp
   extern __shared__ std::byte raw[];
   __shared__ uint64_t full[kStages], empty[kStages];
-  let_next_start();
   if (args.tiles != nullptr) wait_for_previous();  // which weights is a result
   Part part;
   const int beside_block =
-      static_cast<int>(blockIdx.x) - block_count(args.n_out, kWarps * kResultTiles * kTileOutputs);
-  if (!kGated && args.beside.weight != nullptr && beside_block >= 0)
-    part = beside_part(args, beside_block * kWarps * kResultTiles, static_cast<int>(blockIdx.y),
-                       kRows);
-  else if (!find_part(args, static_cast<int>(blockIdx.x) * kWarps * kResultTiles,
-                      static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z), kRows, part))
+      static_cast<int>(block.x) -
+      block_count(kGated ? args.n_out / 2 : args.n_out, kWarps * kResultTiles * kTileOutputs);
+  const bool is_beside = args.beside.weight != nullptr && beside_block >= 0;
+  const bool gated = kGated && !is_beside;
+  if (is_beside)
+    part = beside_part(args, beside_block * kWarps * kTiles, static_cast<int>(block.y), kRows);
+  else if (!find_part(args, static_cast<int>(block.x) * kWarps * kResultTiles,
+                      static_cast<int>(block.y), static_cast<int>(block.z), kRows, part))
     return;
   const int warp = threadIdx.x / kWarp;
   const int lane = threadIdx.x % kWarp;
@@ -96,13 +100,13 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (weights) {
       // Past the last output the first tile is read again and its result thrown away.
       const int m = lane / kWarps;
-      const int tile = part.tile + lane % kWarps + (kGated ? 0 : kWarps * m);
-      const int64_t half = kGated ? m * out_tiles : 0;
+      const int tile = part.tile + lane % kWarps + (gated ? 0 : kWarps * m);
+      const int64_t half = gated ? m * out_tiles : 0;
       source = {reinterpret_cast<const std::byte*>(part.weight) +
                     (half + (tile < out_tiles ? tile : 0)) * k_tiles * kTileBytes,
                 kWarpBytes, static_cast<uint32_t>(Ring::kRowBytes + lane * kWarpBytes)};
     } else if (term < kTerms) {
-      const int64_t tile = args.x_group == 0 ? blockIdx.y : blockIdx.z * gridDim.y + blockIdx.y;
+      const int64_t tile = args.x_group == 0 ? block.y : int64_t{block.z} * row_tiles + block.y;
       source = {split + tile * chunks * Ring::kRowBytes + term * kTermBytes, Ring::kRowBytes,
                 static_cast<uint32_t>(term * kTermBytes)};
     }
@@ -195,15 +199,15 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Target target{args, part};
   const int g = lane / 4;
   const int q = lane % 4;
-  if (kGated && args.split_out.to != nullptr) {
-    const SplitResults results(args, part, part.tile + warp, g, q);
+  if (gated && args.split_out.to != nullptr) {
+    const SplitResults results(args, part, part.tile + warp, block.y, g, q);
 #pragma unroll
-    for (int i = 0; i < kRows / 2; ++i)
-      results.store(i, silu_times(acc[0][i], acc[kGated ? 1 : 0][i]));
+    for (int i = 0; i < kRows / 2; ++i) results.store(i, silu_times(acc[0][i], acc[kTiles - 1][i]));
     return;
   }
 #pragma unroll
-  for (int m = 0; m < kResultTiles; ++m)
+  for (int m = 0; m < kTiles; ++m) {
+    if (gated && m > 0) break;
 #pragma unroll
     for (int i = 0; i < kRows / 2; ++i) {
       const int64_t output =
@@ -211,16 +215,49 @@ __global__ void __launch_bounds__(kThreads, 2)
       const int row = i / 4 * 8 + 2 * q + i % 2;
       if (output >= part.n_out || row >= part.row_count) continue;
       const int64_t at = target.place(row, output);
-      if constexpr (kGated)
-        target.store(at, silu_times(acc[0][i], acc[1][i]));
+      if (gated)
+        target.store(at, silu_times(acc[0][i], acc[kTiles - 1][i]));
       else
         target.finish(at, output, acc[m][i], target.before(at));
     }
+  }
+}
+
+template <int kTiles, int kRows, bool kBF16, bool kGated, bool kAlone>
+__global__ void __launch_bounds__(kThreads, 2)
+    ring_kernel(const __grid_constant__ GemmArgs args, int chunks, const std::byte* split) {
+  let_next_start();
+  ring_block<kTiles, kRows, kBF16, kGated, kAlone>(args, chunks, split, blockIdx,
+                                                   static_cast<int>(gridDim.y));
+}
+
+// Blocks of `along`, 64 outputs each, and behind them those of the experts' gate and up. The first
+// are few and short, so the launch ends with what it is long by.
+template <int kRows>
+__global__ void __launch_bounds__(kThreads, 2)
+    ring_along_kernel(const __grid_constant__ GemmArgs args, int chunks, const std::byte* split,
+                      const __grid_constant__ GemmArgs along, int along_chunks,
+                      const std::byte* along_split) {
+  let_next_start();
+  const int along_width = block_count(along.n_out, 64);
+  const int along_blocks = along_width * block_count(along.rows, kRingRows);
+  const int index = static_cast<int>(blockIdx.x) - along_blocks;
+  if (index < 0) {
+    const uint3 block = {blockIdx.x % along_width, blockIdx.x / along_width, 0};
+    return ring_block<1, kRingRows, false, false, false>(along, along_chunks, along_split, block,
+                                                         0);
+  }
+  const int width = block_count(args.n_out / 2, 64);
+  const uint3 block = {static_cast<unsigned>(index % width), static_cast<unsigned>(index / width),
+                       0};
+  ring_block<2, kRows, false, true, false>(args, chunks, split, block, 0);
 }
 
 dim3 grid_of(const GemmArgs& args, int block_results, int rows) {
+  // A block of those that are gated has twice the outputs.
+  const int beside_results = args.gated ? 2 * block_results : block_results;
   const int blocks = block_count(args.gated ? args.n_out / 2 : args.n_out, block_results) +
-                     block_count(args.beside.n_out, block_results);
+                     block_count(args.beside.n_out, beside_results);
   return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(row_tiles(args, rows)),
               static_cast<unsigned>(args.groups));
 }
@@ -238,7 +275,22 @@ void launch(cudaStream_t stream, const GemmArgs& args, const dim3& grid, const v
 }
 
 template <int kRows>
-void launch_experts(cudaStream_t stream, const GemmArgs& args, const void* rows) {
+void launch_along(cudaStream_t stream, const GemmArgs& args, const void* rows,
+                  const SplitProduct& along) {
+  const dim3 first = grid_of(args, 64, kRows);
+  const dim3 second = grid_of(along.args, 64, kRingRows);
+  launch_early(
+      stream, dim3(first.x * first.y + second.x * second.y), kThreads,
+      std::max(Ring<2, kRows, false, false>::kBytes, Ring<1, kRingRows, false, false>::kBytes),
+      ring_along_kernel<kRows>, args, static_cast<int>(chunk_count(args)),
+      static_cast<const std::byte*>(rows), along.args, static_cast<int>(chunk_count(along.args)),
+      static_cast<const std::byte*>(along.rows));
+}
+
+template <int kRows>
+void launch_experts(cudaStream_t stream, const GemmArgs& args, const void* rows,
+                    const SplitProduct* along) {
+  if (along != nullptr) return launch_along<kRows>(stream, args, rows, *along);
   if (args.gated)
     return launch<2, kRows, false, true, false>(stream, args, grid_of(args, 64, kRows), rows);
   const dim3 grid = grid_of(args, 128, kRows);
@@ -263,11 +315,12 @@ void launch_matrix(cudaStream_t stream, const GemmArgs& args, const void* rows) 
 
 }  // namespace
 
-void ring_product(cudaStream_t stream, const GemmArgs& args, const void* rows) {
+void ring_product(cudaStream_t stream, const GemmArgs& args, const void* rows,
+                  const SplitProduct* along) {
   if (args.tiles != nullptr) {
-    if (args.tile_rows == 16) return launch_experts<16>(stream, args, rows);
-    if (args.tile_rows == 32) return launch_experts<32>(stream, args, rows);
-    return launch_experts<kRingRows>(stream, args, rows);
+    if (args.tile_rows == 16) return launch_experts<16>(stream, args, rows, along);
+    if (args.tile_rows == 32) return launch_experts<32>(stream, args, rows, along);
+    return launch_experts<kRingRows>(stream, args, rows, along);
   }
   if (args.gated) return launch_gated(stream, args, rows);
   args.x_is_bf16 ? launch_matrix<true>(stream, args, rows)

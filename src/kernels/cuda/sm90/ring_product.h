@@ -11,7 +11,9 @@ namespace foresail::cuda {
 
 constexpr int kRingRows = 64;  // of a tile, and all of its rows where they are no expert's
 
-// args.tiles: of 16, 32 or 64 rows. `rows`: split (wide_layout.h) by the kernel before.
-void ring_product(cudaStream_t stream, const GemmArgs& args, const void* rows);
+// args.tiles: of 16, 32 or 64 rows. `rows`: split (wide_layout.h) by the kernel before. `along`:
+// where takes_along() (wide_product.h) says so, or null.
+void ring_product(cudaStream_t stream, const GemmArgs& args, const void* rows,
+                  const SplitProduct* along = nullptr);
 
 }  // namespace foresail::cuda

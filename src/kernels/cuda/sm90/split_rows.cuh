@@ -42,21 +42,43 @@ __device__ __forceinline__ uint4* chunk_of(uint4* scratch, int64_t tile, int chu
              16;
 }
 
+// By a warp: 64 inputs of eight rows of a tile, a lane 16 inputs of one row. `place`: the tile's
+// number among all that are split.
+template <bool kBF16>
+__device__ __forceinline__ void split_chunk(const GemmArgs& args, const Part& part, int64_t place,
+                                            int group, int chunk, int tile_rows, int chunks,
+                                            uint4* scratch) {
+  const int lane = threadIdx.x % kWarp;
+  const int line = lane / kChunkTiles;
+  const int k = lane % kChunkTiles;
+  // What lies past the last row is never stored, so any row will do.
+  const void* row =
+      row_pointer<kBF16>(args, part, min(group * kGroupRows + line, part.row_count - 1));
+  Terms x[4];
+#pragma unroll
+  for (int q = 0; q < 4; ++q) {
+    const int input = (chunk * kChunkTiles + k) * kTileInputs + 4 * q;
+    x[q] = terms(load_four<kBF16, true>(row, input, static_cast<int>(args.n_in)));
+  }
+  store_terms<kBF16>(x, chunk_of<kBF16>(scratch, place, chunks, chunk, group, tile_rows),
+                     term_bytes(tile_rows), line, k);
+}
+
 // Where the results of a thread of the warpgroup products go as rows of the next product: those of
 // 16 outputs and all rows of its block, of which it holds outputs g and g + 8 of rows 2q and 2q + 1
 // of every eight. All that differs between its numbers is in few pointers: the code that stores 64
 // of them is run once a block, and comes from memory.
 class SplitResults {
  public:
-  __device__ __forceinline__ SplitResults(const GemmArgs& args, const Part& part, int tile, int g,
-                                          int q)
+  // `y`: the block's of its grid.
+  __device__ __forceinline__ SplitResults(const GemmArgs& args, const Part& part, int tile,
+                                          unsigned y, int g, int q)
       : term_(term_bytes(args.split_out.tile_rows) / 2),
         groups_(tile * kTileOutputs < part.n_out ? (part.row_count + kGroupRows - 1) / kGroupRows
                                                  : 0) {
     const SplitOut& split = args.split_out;
     const bool listed = args.tiles != nullptr;
-    const int64_t row_tile =
-        listed ? static_cast<int>(blockIdx.y) : part.row_begin / split.tile_rows;
+    const int64_t row_tile = listed ? static_cast<int>(y) : part.row_begin / split.tile_rows;
     const int group = listed ? 0 : part.row_begin % split.tile_rows / kGroupRows;
     auto* chunk = reinterpret_cast<__nv_bfloat16*>(
         chunk_of<false>(static_cast<uint4*>(split.to), row_tile, split.chunks, tile / kChunkTiles,

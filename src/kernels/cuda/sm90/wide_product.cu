@@ -34,7 +34,7 @@ int block_rows(const GemmArgs& args) {
   return 2 * large_blocks < kProcessors ? kRingRows : kWideRows;
 }
 
-// A warp: 8 rows x 64 inputs, a lane 16 inputs of one row. Block x: eight chunks of inputs; y:
+// A warp: 8 rows x 64 inputs. Block x: eight chunks of inputs; y:
 // eight rows; z: group.
 template <bool kBF16>
 __global__ void __launch_bounds__(kThreads)
@@ -48,22 +48,9 @@ __global__ void __launch_bounds__(kThreads)
   Part part;
   if (!find_part(args, 0, tile, static_cast<int>(blockIdx.z), tile_rows, part)) return;
   if (chunk >= chunks || group * kGroupRows >= part.row_count) return;
-  const int lane = threadIdx.x % kWarp;
-  const int line = lane / kChunkTiles;
-  const int k = lane % kChunkTiles;
-  // What lies past the last row is never stored, so any row will do.
-  const void* row =
-      row_pointer<kBF16>(args, part, min(group * kGroupRows + line, part.row_count - 1));
-  Terms x[4];
-#pragma unroll
-  for (int q = 0; q < 4; ++q) {
-    const int input = (chunk * kChunkTiles + k) * kTileInputs + 4 * q;
-    x[q] = terms(load_four<kBF16, true>(row, input, static_cast<int>(args.n_in)));
-  }
   const int64_t tiles = gridDim.y / groups_of_tile;
-  store_terms<kBF16>(
-      x, chunk_of<kBF16>(scratch, blockIdx.z * tiles + tile, chunks, chunk, group, tile_rows),
-      term_bytes(tile_rows), line, k);
+  split_chunk<kBF16>(args, part, blockIdx.z * tiles + tile, group, chunk, tile_rows, chunks,
+                     scratch);
 }
 
 struct NormSplitArgs {
@@ -237,7 +224,7 @@ __global__ void __launch_bounds__(kThreads, kTiles == 1 ? 2 : 1)
   const int g = lane / 4;
   const int q = lane % 4;
   if (kGated && args.split_out.to != nullptr) {
-    const SplitResults results(args, part, first_tile, g, q);
+    const SplitResults results(args, part, first_tile, blockIdx.y, g, q);
 #pragma unroll
     for (int i = 0; i < 64; ++i) results.store(i, silu_times(acc[0][i], acc[kGated ? 1 : 0][i]));
     return;
@@ -272,7 +259,8 @@ void launch_wide(cudaStream_t stream, const GemmArgs& args, const void* scratch)
 }
 
 template <bool kBF16>
-void launch(cudaStream_t stream, const GemmArgs& args, void* scratch, bool is_split) {
+void launch(cudaStream_t stream, const GemmArgs& args, void* scratch, bool is_split,
+            const SplitProduct* along) {
   const auto chunks = static_cast<int>(chunk_count(args));
   const int tile_rows = block_rows(args);
   const dim3 grid(static_cast<unsigned>((chunks + 7) / 8),
@@ -281,7 +269,7 @@ void launch(cudaStream_t stream, const GemmArgs& args, void* scratch, bool is_sp
   if (!is_split)
     launch_early(stream, grid, kThreads, 0, split_kernel<kBF16>, args, tile_rows, chunks,
                  static_cast<uint4*>(scratch));
-  if (tile_rows < kWideRows) return ring_product(stream, args, scratch);
+  if (tile_rows < kWideRows) return ring_product(stream, args, scratch, along);
   if (args.gated) {
     if constexpr (!kBF16) launch_wide<2, false, true>(stream, args, scratch);
     return;
@@ -317,8 +305,16 @@ size_t wide_scratch_bytes(const GemmArgs& args) {
 }
 
 bool takes_beside(const GemmArgs& args, const GemmArgs& beside) {
-  return is_split_alike(args, beside) && block_rows(args) < kWideRows && !args.gated &&
-         args.groups == 1 && args.rows == beside.rows && args.x == beside.x;
+  return is_split_alike(args, beside) && block_rows(args) < kWideRows && !beside.gated &&
+         args.groups == 1 && args.rows == beside.rows && args.x == beside.x &&
+         !(args.gated && args.out_is_bf16);
+}
+
+bool takes_along(const GemmArgs& experts, const GemmArgs& other) {
+  return experts.tiles != nullptr && experts.gated && experts.tile_rows < kWideRows &&
+         experts.beside.weight == nullptr && other.tiles == nullptr && other.groups == 1 &&
+         !other.gated && !other.x_is_bf16 && other.beside.weight == nullptr && is_wide(other) &&
+         block_rows(other) < kWideRows;
 }
 
 SplitOut split_out_of(const GemmArgs& next, void* scratch) {
@@ -357,13 +353,14 @@ void norm_and_split(cudaStream_t stream, const Rows& x, const float* weight, flo
 }
 
 bool is_split_alike(const GemmArgs& args, const GemmArgs& other) {
-  return is_wide(args) && is_wide(other) && args.tiles == nullptr && other.tiles == nullptr &&
+  return is_wide(args) && is_wide(other) && args.tiles == other.tiles &&
          block_rows(args) == block_rows(other);
 }
 
-void wide_product(cudaStream_t stream, const GemmArgs& args, void* scratch, bool is_split) {
-  args.x_is_bf16 ? launch<true>(stream, args, scratch, is_split)
-                 : launch<false>(stream, args, scratch, is_split);
+void wide_product(cudaStream_t stream, const GemmArgs& args, void* scratch, bool is_split,
+                  const SplitProduct* along) {
+  args.x_is_bf16 ? launch<true>(stream, args, scratch, is_split, along)
+                 : launch<false>(stream, args, scratch, is_split, along);
 }
 
 }  // namespace foresail::cuda

@@ -26,12 +26,17 @@ bool is_wide(const GemmArgs& args);
 // which the tensor cores read them; aligned to 16 bytes.
 size_t wide_scratch_bytes(const GemmArgs& args);
 
-// The device must be an sm_90; is_wide(args). `is_split`: the product before left the rows in
-// scratch.
-void wide_product(cudaStream_t stream, const GemmArgs& args, void* scratch, bool is_split = false);
+// The device must be an sm_90; is_wide(args). `is_split`: a kernel before left the rows in scratch.
+// `along`: runs in the same launch, where takes_along().
+void wide_product(cudaStream_t stream, const GemmArgs& args, void* scratch, bool is_split = false,
+                  const SplitProduct* along = nullptr);
 
-// Whether a second product of the same rows may be `beside` in its launch.
+// Whether a second product of the same rows may be `beside` in its launch; `plain` if only the
+// first is gated.
 bool takes_beside(const GemmArgs& args, const GemmArgs& beside);
+
+// Whether a product that has nothing to do with the experts' gate and up may run in their launch.
+bool takes_along(const GemmArgs& experts, const GemmArgs& other);
 
 // Whether a gated product may leave its results split for the one that reads them, and how: then
 // that is called with `is_split`. `scratch`: of that one, not of this.
@@ -44,7 +49,7 @@ bool norms_and_splits(const Rows& x, const float* weight, const GemmArgs& produc
 void norm_and_split(cudaStream_t stream, const Rows& x, const float* weight, float eps,
                     const Rows& normed, const GemmArgs& product, void* scratch);
 
-// Whether the rows of both matrix products, which are the same, are split alike.
+// Whether the rows of both products, which are the same, are split alike.
 bool is_split_alike(const GemmArgs& args, const GemmArgs& other);
 
 }  // namespace foresail::cuda
