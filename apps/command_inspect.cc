@@ -78,6 +78,7 @@ Json describe(const InspectFlags& flags) {
             {"workspace_bytes", plan.workspace_bytes},
             {"graph_bytes", plan.graph_bytes},
             {"kept_row_bytes", plan.kept_row_bytes},
+            {"token_term_bytes", plan.token_term_bytes},
             {"total_bytes", plan.total_bytes()},
             {"available_bytes", if_known(plan.available_bytes)},
             {"fits", if_known(plan.total_bytes() <= plan.available_bytes)},
@@ -107,11 +108,12 @@ void print_table(const Json& d) {
   fmt::print("KV            {} bytes per token, positions {}\n", number("kv_bytes_per_token"),
              number("max_positions"));
   const Json& memory = d["memory"];
-  fmt::print("{:<13} needs {} = weights {} + KV {} ({} tokens) + workspace {}{}; ",
-             memory["device"].get<std::string>(), format_bytes(memory["total_bytes"]),
-             format_bytes(memory["weights_bytes"]), format_bytes(memory["kv_bytes"]),
-             json_text(memory["context_length"]), format_bytes(memory["workspace_bytes"]),
-             device_parts(memory["graph_bytes"], memory["kept_row_bytes"]));
+  fmt::print(
+      "{:<13} needs {} = weights {} + KV {} ({} tokens) + workspace {}{}; ",
+      memory["device"].get<std::string>(), format_bytes(memory["total_bytes"]),
+      format_bytes(memory["weights_bytes"]), format_bytes(memory["kv_bytes"]),
+      json_text(memory["context_length"]), format_bytes(memory["workspace_bytes"]),
+      device_parts(memory["graph_bytes"], memory["kept_row_bytes"], memory["token_term_bytes"]));
   if (memory["fits"].is_null())
     fmt::print("whether it fits is not known: {}\n", memory["unknown"].get<std::string>());
   else

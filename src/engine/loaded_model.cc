@@ -178,6 +178,7 @@ void LoadedModel::use_drafter(std::unique_ptr<Drafter> drafter) {
   drafter_ = std::move(drafter);
   IterationOptions iteration_options;
   iteration_options.simulate_accept_length = options_.speculative.simulate_accept_length;
+  iteration_options.slot_count = options_.slot_count;
   iteration_ =
       std::make_unique<Iteration>(*model_, *store_, *planner_, drafter_.get(), iteration_options);
 }

@@ -9,6 +9,7 @@
 #include "checkpoint/tensor_list.h"
 #include "engine/device.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/token_terms.h"
 #include "speculative/head_drafter.h"
 #include "tensor/dtype.h"
 
@@ -53,10 +54,11 @@ std::string format_bytes(uint64_t size_bytes) {
   return fmt::format("{:.1f} KiB", static_cast<double>(size_bytes) / 1024);
 }
 
-std::string device_parts(uint64_t graph_bytes, uint64_t kept_row_bytes) {
+std::string device_parts(uint64_t graph_bytes, uint64_t kept_row_bytes, uint64_t token_term_bytes) {
   std::string text;
   if (graph_bytes > 0) text += " + graphs " + format_bytes(graph_bytes);
   if (kept_row_bytes > 0) text += " + waiting rows " + format_bytes(kept_row_bytes);
+  if (token_term_bytes > 0) text += " + token counts " + format_bytes(token_term_bytes);
   return text;
 }
 
@@ -90,6 +92,9 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
     // The ring of every slot, and the same rows once more, dense, for the pass that takes them in.
     plan.kept_row_bytes = saturating_mul(static_cast<uint64_t>(options.slot_count),
                                          static_cast<uint64_t>(2 * kMostKeptRows * 4 * width));
+    plan.token_term_bytes =
+        saturating_mul(static_cast<uint64_t>(options.slot_count),
+                       static_cast<uint64_t>(config.vocab_size) * sizeof(TokenTerms));
   }
   const auto add_weights = [&](uint64_t elements) {
     plan.weight_bytes =
@@ -149,7 +154,7 @@ void require_fits(const MemoryPlan& plan) {
               format_bytes(plan.total_bytes()), format_bytes(plan.weight_bytes),
               format_bytes(plan.kv_bytes), plan.cached_tokens, plan.kv_bytes_per_token,
               format_bytes(plan.workspace_bytes),
-              device_parts(plan.graph_bytes, plan.kept_row_bytes),
+              device_parts(plan.graph_bytes, plan.kept_row_bytes, plan.token_term_bytes),
               format_bytes(plan.available_bytes), advice);
 }
 

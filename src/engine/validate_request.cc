@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <unordered_set>
 
 namespace foresail {
 namespace {
@@ -30,11 +31,15 @@ std::optional<InputError> check_sampling(const SamplingParams& sampling, int64_t
     return outside("presence_penalty", sampling.presence_penalty, "-2 to 2");
   if (!within(sampling.frequency_penalty, -2.0f, 2.0f))
     return outside("frequency_penalty", sampling.frequency_penalty, "-2 to 2");
+  std::unordered_set<int32_t> biased;
   for (const auto& [token, bias] : sampling.logit_bias) {
     if (token < 0 || token >= vocab_size)
       return InputError{
           fmt::format("logit_bias: token {} is outside the vocabulary of {}", token, vocab_size),
           "logit_bias"};
+    // Added up in one order or another they would round differently.
+    if (!biased.insert(token).second)
+      return InputError{fmt::format("logit_bias: token {} is named twice", token), "logit_bias"};
     if (!std::isfinite(bias))
       return InputError{fmt::format("logit_bias: {} for token {}", bias, token), "logit_bias"};
   }

@@ -92,6 +92,12 @@ class KernelSet {
   // not a number. The arithmetic of token_choice.h. The host's own by default.
   virtual void choose_tokens(const MatrixView& logits, std::span<const TokenDraw> draws,
                              const int32_t* token_map, bool marks, int32_t* tokens);
+  // As choose_tokens, with marks, from logits that change first as the terms of each row say; they
+  // lie in `logits` as they were. Then the tokens of rows that stand are counted in the table, and
+  // the log probabilities of these rows, of the logits as they were, are left where they are
+  // wanted. The arithmetic of token_terms.h. The host's own by default.
+  virtual void choose_with_terms(const MatrixView& logits, std::span<const TokenDraw> draws,
+                                 const ChoiceTerms& terms, int32_t* tokens);
   // Rows of the pass that token_ids were fed to, against the tokens chosen from them: lag[s], the
   // rows of sequence s that do not stand (accept_rows()); next_tokens [T], what follows each row
   // that stands, and some token elsewhere. The host's own by default.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 
+#include "kernels/token_terms.h"
 #include "tensor/dtype.h"
 
 namespace foresail {
@@ -130,6 +131,15 @@ struct LatentInputs {
 struct GatedScratch {
   MatrixView gate_up;  // f32 [T, 2 * inner]
   MatrixView inner;    // of the type that products take [T, inner]
+};
+
+// What changes the logits that tokens are chosen from, and where it is kept.
+struct ChoiceTerms {
+  std::span<const DrawTerms> rows;  // [draws]; those of begin_pass
+  std::span<const int32_t>
+      token_ids;                    // of the pass; every row is drawn where one has rows before it
+  TokenTerms* table = nullptr;      // [requests, V]
+  RowLogprobs* logprobs = nullptr;  // [draws]; null where no row wants them
 };
 
 // Routed experts, and one that serves every row.

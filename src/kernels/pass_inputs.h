@@ -5,6 +5,7 @@
 #include <span>
 
 #include "kernels/token_choice.h"
+#include "kernels/token_terms.h"
 
 namespace foresail {
 
@@ -51,6 +52,7 @@ struct PassInputs {
   std::span<const SequenceRows> sequences;  // for latent_attention
   std::span<const int32_t> wanted_rows;     // for gather_rows
   std::span<const TokenDraw> draws;         // [wanted_rows] for choose_tokens, or empty
+  std::span<const DrawTerms> terms;         // [draws] for choose_with_terms, or empty
   std::span<const int32_t> pretended;       // [sequences] for accept_drafts, or empty
   int page_size = 0;                        // of the caches of the pass, tokens
   // What else decides the operations, as a number: passes with the same `work` and spans of the

@@ -60,6 +60,10 @@ struct PrefixPart {
 struct ChoiceBatch {
   std::span<const TokenDraw> draws;  // [logit_rows]
   int32_t* tokens = nullptr;         // [logit_rows]
+  // [logit_rows] What changes logits first or is told of them, as choose_with_terms; or empty.
+  std::span<const DrawTerms> terms;
+  TokenTerms* term_table = nullptr;
+  RowLogprobs* logprobs = nullptr;  // [logit_rows] where a row wants them
   // Not empty: all rows are logit rows, and drafts among their tokens are accepted.
   std::span<const int32_t> pretended;  // [sequences]
   int32_t* next_tokens = nullptr;      // [T]

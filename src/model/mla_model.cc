@@ -106,6 +106,7 @@ MlaModel::Output MlaModel::forward(const ForwardBatch& batch, std::span<const La
                                              .sequences = batch.sequences,
                                              .wanted_rows = batch.logit_rows,
                                              .draws = batch.choice.draws,
+                                             .terms = batch.choice.terms,
                                              .pretended = batch.choice.pretended,
                                              .page_size = caches[0].page_size,
                                              .work = work_of(batch, caches),
@@ -132,7 +133,11 @@ MlaModel::Output MlaModel::forward(const ForwardBatch& batch, std::span<const La
                     logits);
   }
   const ChoiceBatch& choice = batch.choice;
-  if (!choice.draws.empty())
+  if (!choice.terms.empty())
+    kernels_.choose_with_terms(logits, choice.draws,
+                               {choice.terms, batch.token_ids, choice.term_table, choice.logprobs},
+                               choice.tokens);
+  else if (!choice.draws.empty())
     kernels_.choose_tokens(logits, choice.draws, nullptr, true, choice.tokens);
   if (!choice.pretended.empty())
     kernels_.accept_drafts(choice.tokens, batch.token_ids, batch.sequences, choice.pretended,
@@ -149,6 +154,7 @@ uint64_t MlaModel::work_of(const ForwardBatch& batch, std::span<const LatentCach
   for (const HiddenCapture& capture : batch.captures)
     work.mix(static_cast<uint64_t>(capture.layer)).mix(capture.out.data);
   work.mix(batch.choice.tokens).mix(batch.choice.next_tokens).mix(batch.choice.lag);
+  work.mix(batch.choice.term_table).mix(batch.choice.logprobs);
   return work.value();
 }
 

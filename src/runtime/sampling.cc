@@ -15,15 +15,11 @@ constexpr float kBlocked = -std::numeric_limits<float>::infinity();
 void apply_penalties(std::span<float> logits, const SamplingParams& params,
                      const TokenCounts& counts) {
   if (!params.has_penalties()) return;
-  for (const auto& [token, count] : counts.counts()) {
-    if (token < 0 || token >= static_cast<int32_t>(logits.size())) continue;
-    float& logit = logits[token];
-    const bool seen_in_output = count.output_count > 0;
-    if (count.in_prompt || seen_in_output)
-      logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
-    logit -= params.frequency_penalty * static_cast<float>(count.output_count);
-    if (seen_in_output) logit -= params.presence_penalty;
-  }
+  const Penalties penalties = penalties_of(params);
+  for (const auto& [token, count] : counts.counts())
+    if (token >= 0 && token < static_cast<int32_t>(logits.size()))
+      logits[token] =
+          penalised_logit(logits[token], penalties, count.in_prompt, count.output_count);
 }
 
 bool is_allowed(std::span<const uint64_t> allowed, size_t token) {
@@ -55,6 +51,10 @@ TokenDraw draw_of(const SamplingParams& params, int64_t position) {
           .top_k = params.top_k,
           .top_p = params.top_p,
           .min_p = params.min_p};
+}
+
+Penalties penalties_of(const SamplingParams& params) {
+  return {params.repetition_penalty, params.presence_penalty, params.frequency_penalty};
 }
 
 int32_t argmax(std::span<const float> logits) {

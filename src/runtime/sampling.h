@@ -15,6 +15,7 @@
 
 #include "foresail/request.h"
 #include "kernels/token_choice.h"
+#include "kernels/token_terms.h"
 
 namespace foresail {
 
@@ -66,8 +67,9 @@ class Sampler {
   std::vector<Candidate> candidates_;
 };
 
-// What kernels need to draw as sample() does where nothing changes the logits.
+// What kernels need to draw as sample() does, and to change logits first.
 TokenDraw draw_of(const SamplingParams& params, int64_t position);
+Penalties penalties_of(const SamplingParams& params);
 
 // What a drafter proposes for `position`: the largest of logit / temperature + the target's noise.
 // token_of maps draft ids to target ids; empty: the same. `allowed` as for sample(), of target ids.

@@ -144,9 +144,7 @@ void write_engine(Writer& out, const EngineStats& engine) {
            "Target passes by where their tokens were chosen: on the GPU, or why on the host.");
   out.sample(kOwn, kChosen, engine.chosen_on_device, label("by", "device"));
   out.sample(kOwn, kChosen, engine.chosen_for_logprobs, label("by", "host_logprobs"));
-  out.sample(kOwn, kChosen, engine.chosen_for_penalties, label("by", "host_penalties"));
   out.sample(kOwn, kChosen, engine.chosen_for_grammar, label("by", "host_grammar"));
-  out.sample(kOwn, kChosen, engine.chosen_for_min_tokens, label("by", "host_min_tokens"));
 }
 
 void write_requests(Writer& out, const Metrics& metrics) {

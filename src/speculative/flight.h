@@ -33,9 +33,10 @@ struct Flight {
   bool queued = false;      // and the drafts after them
   MlaModel::Output output;  // where they did not
   // Where the chosen tokens lie in the memory of the kernels, [rows] of them, and from there on
-  // what follows each row, the lags of the requests and their drafts, [steps][items].
+  // what follows each row, the lags of the requests and their drafts, [steps][items], and the log
+  // probabilities of the rows, where one wants them.
   const int32_t* tokens = nullptr;
-  int64_t next_tokens_at = 0, lags_at = 0, drafts_at = 0;
+  int64_t next_tokens_at = 0, lags_at = 0, drafts_at = 0, logprobs_at = 0;
   int64_t fetched = 0;  // how many of all that are on their way to the host
   uint64_t download = 0;
   int staging = 0;

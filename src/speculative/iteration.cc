@@ -56,12 +56,8 @@ MatrixView Iteration::target_states() {
 
 int32_t Iteration::draw(RequestState& request, const Verdict& verdict, int64_t row,
                         std::optional<int32_t> pretended) {
-  if (verdict.tokens.empty()) return draw_from(request, verdict.logits, row, pretended);
-  if (verdict.tokens[row] < 0) request.failed = true;
-  const int32_t token = pretended.value_or(without_mark(verdict.tokens[row]));
-  request.counts.add_output(token);
-  request.tokens.push_back(token);
-  return token;
+  return verdict.tokens.empty() ? draw_from(request, verdict.logits, row, pretended)
+                                : take_chosen(request, verdict, row, pretended);
 }
 
 int32_t Iteration::draw_from(RequestState& request, const MatrixView& logits, int64_t row,
@@ -85,6 +81,7 @@ int32_t Iteration::draw_from(RequestState& request, const MatrixView& logits, in
   if (request.top_logprobs)
     request.logprobs.push_back(LogprobRow(untouched, *request.top_logprobs).of(untouched[token]));
   request.counts.add_output(token);
+  request.terms_placed = false;  // of this token only the host knows
   request.tokens.push_back(token);
   return token;
 }
@@ -144,19 +141,18 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks) {
     const auto len = static_cast<int64_t>(chunk.request->tokens.size());
     drawing.push_back({chunk.request, len, len, 1});
   }
-  const std::vector<TokenDraw> draws = find_draws(drawing, logit_rows.size() > drawing.size());
-  ChoiceBatch choice;
-  if (!draws.empty())
-    choice = {.draws = draws,
-              .tokens = choice_places(static_cast<int64_t>(draws.size()), 0, 0).tokens};
+  const Draws draws = find_draws(drawing, logit_rows.size() > drawing.size());
   Flight flight;
-  flight.output = run_target(PassKind::kPrefill, rows, logit_rows, choice, {});
-  if (!draws.empty()) {
-    flight.tokens = choice.tokens;
-    flight.fetched = static_cast<int64_t>(draws.size());
-    start_fetch(flight);
+  flight.chosen = !draws.tokens.empty();
+  ChoiceBatch choice;
+  if (flight.chosen) {
+    const ChoicePlaces places = choice_places(std::ssize(draws.tokens), 0, 0, draws.logprobs);
+    choice = choice_batch(draws, places);
+    expect_chosen(flight, places);
   }
-  const Verdict verdict = draws.empty() ? fetch_logits(flight.output) : fetch_chosen(flight);
+  flight.output = run_target(PassKind::kPrefill, rows, logit_rows, choice, {});
+  if (flight.chosen) start_fetch(flight);
+  const Verdict verdict = flight.chosen ? fetch_chosen(flight) : fetch_logits(flight.output);
   int64_t logit_row = 0;
   for (const PrefillRows& chunk : chunks) {
     RequestState& request = *chunk.request;

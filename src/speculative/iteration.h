@@ -39,9 +39,11 @@ struct RequestState {
   int64_t prompt_len = 0;
   SamplingParams sampling;
   TokenCounts counts;
-  std::vector<int32_t> blocked;     // ids that must not be drawn yet (minimum length)
-  int64_t blocked_until = 0;        // positions below this one
-  OutputGuide guide;                // what may follow tokens.back()
+  std::vector<int32_t> blocked;  // ids that must not be drawn yet (minimum length)
+  int64_t blocked_until = 0;     // positions below this one
+  OutputGuide guide;             // what may follow tokens.back()
+  // The kernels' table of what changes its logits is as `counts`, or will be after what is queued.
+  bool terms_placed = false;
   std::vector<int32_t> drafts;      // proposals for the positions after tokens.back()
   int draft_steps = 0;              // proposals wanted for the next iteration; 0: none
   std::optional<int> top_logprobs;  // set: log probabilities are kept, and of so many best tokens
@@ -77,9 +79,14 @@ struct IterationResult {
 
 // Why a pass's logits came to the host, where the kernels would rather choose tokens themselves:
 // what one request of the batch wants, or the drafter.
-enum class HostChoice { kNone, kLogprobs, kPenalties, kGrammar, kMinTokens, kCount };
+enum class HostChoice {
+  kNone,
+  kLogprobs,  // of the prompt, or of more best tokens than kernels rank
+  kGrammar,
+  kCount
+};
 constexpr std::string_view host_choice_name(HostChoice reason) {
-  constexpr std::string_view kNames[] = {"none", "logprobs", "penalties", "grammar", "min_tokens"};
+  constexpr std::string_view kNames[] = {"none", "logprobs", "grammar"};
   return kNames[static_cast<size_t>(reason)];
 }
 
@@ -87,6 +94,7 @@ struct IterationOptions {
   // Overrides acceptance for performance runs: mean tokens per iteration. Output is then not the
   // model's; callers must mark every figure.
   std::optional<double> simulate_accept_length;
+  int32_t slot_count = 1;  // slots of requests are below it
 };
 
 class Iteration {
@@ -131,20 +139,30 @@ class Iteration {
   // What a target pass says about its logit rows, in host memory.
   struct Verdict {
     MatrixView logits;            // f32 [logit_rows, V]; or, where the kernels chose,
-    std::vector<int32_t> tokens;  // [logit_rows] as choose_tokens gives them, and drafts
+    std::vector<int32_t> tokens;  // [logit_rows] as choose_tokens gives them, and what follows
+    int64_t logprobs_at = 0;      // there, as in Flight
   };
   // Rows that decide the next tokens of a request, from the one that has `most_len` tokens before
   // it; at least so many: they are not less than `least_len`.
   struct DrawRows {
-    const RequestState* request = nullptr;
+    RequestState* request = nullptr;
     int64_t most_len = 0, least_len = 0;
     int32_t count = 0;
+    int32_t pretended = -1;  // drafts that acceptance was told stand; negative: it was not
   };
-  // Why the host has to draw the next tokens of a request of `len` tokens itself.
-  static HostChoice host_choice(const RequestState& request, int64_t len);
+  // Why the host has to draw the next tokens of a request itself.
+  static HostChoice host_choice(const RequestState& request);
+  // Whether something of a request of `len` tokens changes the logits that it is drawn from.
+  static bool changes_logits(const RequestState& request, int64_t len);
+  struct Draws {
+    std::vector<TokenDraw> tokens;
+    std::vector<DrawTerms> terms;  // one each, or none
+    bool logprobs = false;         // some row wants them
+  };
   // The draws of the rows; none where the host has to draw, or `wants_logits` for another reason.
-  // Counts why.
-  std::vector<TokenDraw> find_draws(std::span<const DrawRows> rows, bool wants_logits);
+  // Counts why. What changes logits is then in the kernels' table.
+  Draws find_draws(std::span<const DrawRows> rows, bool wants_logits);
+  void place_terms(RequestState& request);
   // Queues the pass. Its tokens come to choices_.
   MlaModel::Output run_target(PassKind kind, Rows& rows, std::span<const int32_t> logit_rows,
                               const ChoiceBatch& choice, const PassCarry& carry);
@@ -157,12 +175,17 @@ class Iteration {
   MatrixView target_states();
   // Where a pass of so many rows and requests leaves what it chooses, in the memory of the kernels.
   struct ChoicePlaces {
-    int32_t* tokens;  // [rows], then
-    int32_t* drafts;  // [steps][requests]
-    int32_t* next_tokens;
+    int32_t* tokens;        // [rows], then
+    int32_t* drafts;        // [steps][requests]
+    RowLogprobs* logprobs;  // [rows] where they are wanted
+    int32_t* next_tokens;   // up to here it is for the host
     int32_t* lag;
   };
-  ChoicePlaces choice_places(int64_t row_count, int64_t request_count, int64_t steps);
+  ChoicePlaces choice_places(int64_t row_count, int64_t request_count, int64_t steps,
+                             bool logprobs);
+  ChoiceBatch choice_batch(const Draws& draws, const ChoicePlaces& places) const;
+  // What the host will take of a pass that chooses.
+  static void expect_chosen(Flight& flight, const ChoicePlaces& places);
   struct Outlook;
   Outlook outlook(const DecodeRequest& wanted, const Flight* before, size_t index) const;
   void add_rows(const RequestState& request, const Outlook& next, const Flight* before,
@@ -175,6 +198,8 @@ class Iteration {
                std::optional<int32_t> pretended = {});
   int32_t draw_from(RequestState& request, const MatrixView& logits, int64_t row,
                     std::optional<int32_t> pretended);
+  int32_t take_chosen(RequestState& request, const Verdict& verdict, int64_t row,
+                      std::optional<int32_t> pretended) const;
   void accept(const Flight::Item& item, const Verdict& verdict, IterationResult& result);
   // The rows of an iteration that stand, for the drafter.
   static std::vector<ExtendRows> standing_rows(const Flight& flight,
@@ -190,6 +215,8 @@ class Iteration {
   Buffer states_;                     // its storage
   Buffer host_states_, host_logits_;  // copies where the host cannot read the originals
   Buffer choices_;                    // ChoicePlaces
+  Buffer term_table_;                 // TokenTerms [slots, V], once a request needs it
+  std::vector<TokenTerms> terms_;     // of the slot being placed
   Buffer smaller_choices_;            // those of an iteration that may still be under way
   Buffer row_lags_;                   // PassCarry::row_lag
   std::array<Buffer, 2> host_choices_copies_;  // the first part of choices_, by turns

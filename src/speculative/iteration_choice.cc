@@ -1,49 +1,133 @@
-// The part of Iteration that leaves the choice of tokens to the kernels: which batches it can,
-// where the tokens lie, how they come to the host.
+// The part of Iteration that leaves the choice of tokens to the kernels: which batches it can, what
+// they have to know of a request for it, where the tokens lie, how they come to the host.
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "model/scratch.h"
 #include "speculative/iteration.h"
 
 namespace foresail {
-HostChoice Iteration::host_choice(const RequestState& request, int64_t len) {
-  const SamplingParams& sampling = request.sampling;
-  if (request.top_logprobs) return HostChoice::kLogprobs;
-  if (sampling.has_penalties() || !sampling.logit_bias.empty()) return HostChoice::kPenalties;
+namespace {
+
+constexpr int64_t kLogprobWords = sizeof(RowLogprobs) / sizeof(int32_t);
+
+// Words that the host takes of a pass.
+int64_t words_to_fetch(int64_t row_count, int64_t draft_count, bool logprobs) {
+  return row_count + draft_count + (logprobs ? row_count * kLogprobWords : 0);
+}
+
+TokenLogprobs logprobs_of(const int32_t* words, int64_t top_count) {
+  RowLogprobs row;
+  std::memcpy(&row, words, sizeof(row));
+  TokenLogprobs result{.chosen = row.chosen, .top = {}};
+  for (int64_t i = 0; i < top_count; ++i) result.top.emplace_back(row.ids[i], row.values[i]);
+  return result;
+}
+
+}  // namespace
+
+HostChoice Iteration::host_choice(const RequestState& request) {
+  if (request.top_logprobs.value_or(0) > kMostRankedTokens) return HostChoice::kLogprobs;
   if (request.guide.guides()) return HostChoice::kGrammar;
-  if (!request.blocked.empty() && len < request.blocked_until) return HostChoice::kMinTokens;
   return HostChoice::kNone;
 }
 
-std::vector<TokenDraw> Iteration::find_draws(std::span<const DrawRows> rows, bool wants_logits) {
+// Once false, it stays so: what is not counted is then not asked for.
+bool Iteration::changes_logits(const RequestState& request, int64_t len) {
+  return request.sampling.has_penalties() || !request.sampling.logit_bias.empty() ||
+         (!request.blocked.empty() && len < request.blocked_until);
+}
+
+Iteration::Draws Iteration::find_draws(std::span<const DrawRows> rows, bool wants_logits) {
   if (!model_.kernels().prefers_choosing() || rows.empty()) return {};
-  std::vector<TokenDraw> draws;
   for (const DrawRows& drawn : rows) {
-    const HostChoice reason =
-        wants_logits ? HostChoice::kLogprobs : host_choice(*drawn.request, drawn.least_len);
-    if (reason != HostChoice::kNone) {
-      ++host_choices_[static_cast<size_t>(reason)];
-      return {};
-    }
-    for (int32_t row = 0; row < drawn.count; ++row)
-      draws.push_back(draw_of(drawn.request->sampling, drawn.most_len + row));
+    const HostChoice reason = wants_logits ? HostChoice::kLogprobs : host_choice(*drawn.request);
+    if (reason == HostChoice::kNone) continue;
+    ++host_choices_[static_cast<size_t>(reason)];
+    return {};
   }
   ++host_choices_[static_cast<size_t>(HostChoice::kNone)];
+  Draws draws;
+  for (const DrawRows& drawn : rows) {
+    RequestState& request = *drawn.request;
+    const SamplingParams& sampling = request.sampling;
+    DrawTerms terms = {.pretended = drawn.pretended,
+                       .top_count = request.top_logprobs.value_or(-1)};
+    if (changes_logits(request, drawn.least_len)) {
+      place_terms(request);
+      terms.table_row = request.slot;
+      terms.blocked_until =
+          static_cast<int32_t>(std::min<int64_t>(request.blocked_until, INT32_MAX));
+      terms.penalties = penalties_of(sampling);
+    }
+    for (terms.row = 0; terms.row < drawn.count; ++terms.row) {
+      draws.tokens.push_back(draw_of(sampling, drawn.most_len + terms.row));
+      draws.terms.push_back(terms);
+    }
+  }
+  const TermKinds kinds = kinds_of(draws.terms);
+  draws.logprobs = kinds.logprobs;
+  if (kinds == TermKinds{}) draws.terms.clear();
   return draws;
 }
 
+// From what the host knows, which is all: no pass is under way that counts for this request, or the
+// table would have been placed before it.
+void Iteration::place_terms(RequestState& request) {
+  if (request.terms_placed) return;
+  const int64_t vocab = model_.config().vocab_size;
+  FORESAIL_CHECK(request.slot >= 0 && request.slot < options_.slot_count, "slot {} of {}",
+                 request.slot, options_.slot_count);
+  Memory& memory = model_.kernels().memory();
+  // Of all slots at once: the counts of those that run have to stay where they are.
+  grow(term_table_, static_cast<size_t>(options_.slot_count * vocab) * sizeof(TokenTerms), memory);
+  terms_.assign(static_cast<size_t>(vocab), {});
+  for (const auto& [token, count] : request.counts.counts())
+    if (token >= 0 && token < vocab)
+      terms_[token].seen = (count.in_prompt ? TokenTerms::kInPrompt : 0) +
+                           TokenTerms::kOutput * static_cast<uint32_t>(count.output_count);
+  for (const auto& [token, bias] : request.sampling.logit_bias)
+    if (token >= 0 && token < vocab) terms_[token].bias = bias;
+  for (const int32_t token : request.blocked)
+    if (token >= 0 && token < vocab) terms_[token].seen |= TokenTerms::kBlocked;
+  memory.upload(term_table_.as<TokenTerms>() + request.slot * vocab, terms_.data(),
+                terms_.size() * sizeof(TokenTerms));
+  request.terms_placed = true;
+}
+
 Iteration::ChoicePlaces Iteration::choice_places(int64_t row_count, int64_t request_count,
-                                                 int64_t steps) {
-  const int64_t fetched = row_count + steps * request_count;
+                                                 int64_t steps, bool logprobs) {
+  const int64_t draft_count = steps * request_count;
+  const int64_t fetched = words_to_fetch(row_count, draft_count, logprobs);
   const size_t bytes = (fetched + row_count + request_count) * sizeof(int32_t);
   // What an iteration under way has left there is still to be read.
   if (choices_.size_bytes() < bytes) smaller_choices_ = std::move(choices_);
   grow(choices_, bytes, model_.kernels().memory());
   auto* first = choices_.as<int32_t>();
+  auto* behind_drafts = reinterpret_cast<RowLogprobs*>(first + row_count + draft_count);
   return {.tokens = first,
           .drafts = first + row_count,
+          .logprobs = logprobs ? behind_drafts : nullptr,
           .next_tokens = first + fetched,
           .lag = first + fetched + row_count};
+}
+
+ChoiceBatch Iteration::choice_batch(const Draws& draws, const ChoicePlaces& places) const {
+  ChoiceBatch choice{.draws = draws.tokens, .tokens = places.tokens};
+  if (draws.terms.empty()) return choice;
+  choice.terms = draws.terms;
+  choice.term_table = term_table_.as<TokenTerms>();
+  choice.logprobs = places.logprobs;
+  return choice;
+}
+
+void Iteration::expect_chosen(Flight& flight, const ChoicePlaces& places) {
+  flight.tokens = places.tokens;
+  flight.fetched = places.next_tokens - places.tokens;
+  if (places.logprobs != nullptr)
+    flight.logprobs_at = reinterpret_cast<int32_t*>(places.logprobs) - places.tokens;
 }
 
 Iteration::Verdict Iteration::fetch_logits(const MlaModel::Output& output) {
@@ -63,7 +147,21 @@ void Iteration::start_fetch(Flight& flight) {
 Iteration::Verdict Iteration::fetch_chosen(const Flight& flight) {
   model_.kernels().memory().finish_download(flight.download);
   const auto* tokens = host_choices_copies_[flight.staging].as<int32_t>();
-  return {.logits = {}, .tokens = {tokens, tokens + flight.fetched}};
+  return {
+      .logits = {}, .tokens = {tokens, tokens + flight.fetched}, .logprobs_at = flight.logprobs_at};
+}
+
+int32_t Iteration::take_chosen(RequestState& request, const Verdict& verdict, int64_t row,
+                               std::optional<int32_t> pretended) const {
+  if (verdict.tokens[row] < 0) request.failed = true;
+  const int32_t token = pretended.value_or(without_mark(verdict.tokens[row]));
+  if (request.top_logprobs)
+    request.logprobs.push_back(
+        logprobs_of(verdict.tokens.data() + verdict.logprobs_at + row * kLogprobWords,
+                    std::min<int64_t>(*request.top_logprobs, model_.config().vocab_size)));
+  request.counts.add_output(token);
+  request.tokens.push_back(token);
+  return token;
 }
 
 }  // namespace foresail

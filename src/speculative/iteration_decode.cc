@@ -76,7 +76,7 @@ StartOrder Iteration::choose_order(std::span<const DecodeRequest> requests,
   for (const DecodeRequest& wanted : requests) {
     const RequestState& request = *wanted.request;
     const Outlook next = outlook(wanted, before, rows.size());
-    if (host_choice(request, next.least_len) != HostChoice::kNone) return StartOrder::kHostDraws;
+    if (host_choice(request) != HostChoice::kNone) return StartOrder::kHostDraws;
     rows.push_back(
         {{request.slot, request.page_table, request.tokens, &request.sampling, wanted.draft_steps},
          static_cast<int32_t>(next.most_len) - 1,
@@ -146,7 +146,7 @@ Flight Iteration::start(std::span<const DecodeRequest> requests, const Flight* b
     flight.items.push_back(
         {wanted.request, rows.row_begin.back(), row_count, wanted.draft_steps, pretended.back()});
     flight.steps = std::max(flight.steps, wanted.draft_steps);
-    drawing.push_back({wanted.request, next.most_len, next.least_len, row_count});
+    drawing.push_back({wanted.request, next.most_len, next.least_len, row_count, pretended.back()});
     verified.push_back(
         {{request.slot, request.page_table, request.tokens, &request.sampling, wanted.draft_steps},
          static_cast<int32_t>(next.most_len) - 1,
@@ -156,8 +156,8 @@ Flight Iteration::start(std::span<const DecodeRequest> requests, const Flight* b
   std::vector<int32_t> logit_rows(rows.token_ids.size());
   for (size_t i = 0; i < logit_rows.size(); ++i) logit_rows[i] = static_cast<int32_t>(i);
 
-  const std::vector<TokenDraw> draws = find_draws(drawing, false);
-  flight.chosen = !draws.empty();
+  const Draws draws = find_draws(drawing, false);
+  flight.chosen = !draws.tokens.empty();
   flight.queued = flight.chosen && drafter_ != nullptr && drafter_->can_queue(verified);
   const auto request_count = static_cast<int64_t>(requests.size());
   const auto row_count = static_cast<int64_t>(logit_rows.size());
@@ -167,10 +167,9 @@ Flight Iteration::start(std::span<const DecodeRequest> requests, const Flight* b
   ChoicePlaces places = {};
   PassCarry carry;
   if (flight.chosen) {
-    places = choice_places(row_count, request_count, steps);
-    choice = {.draws = draws, .tokens = places.tokens};
-    flight.tokens = places.tokens;
-    flight.fetched = row_count + steps * request_count;
+    places = choice_places(row_count, request_count, steps, draws.logprobs);
+    choice = choice_batch(draws, places);
+    expect_chosen(flight, places);
   }
   if (flight.queued) {
     choice.pretended = pretended;

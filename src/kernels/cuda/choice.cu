@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/row_logits.cuh"
 #include "kernels/cuda/truncation.h"
 #include "kernels/token_truncation.h"
 
@@ -41,9 +42,10 @@ int64_t parts_of(int64_t cols) {
 }
 
 // `cuts`: of each row; null where none truncates.
+template <bool kChanged>
 __global__ void race_kernel(ChoiceArgs args, const RankCut* cuts, Best* best_of_parts) {
   const int64_t row = blockIdx.y;
-  const float* logits = args.logits + row * args.stride;
+  const RowLogits<kChanged> logits(args, row);
   const int64_t begin = blockIdx.x * kPartCols;
   const int64_t end = min(begin + kPartCols, args.cols);
   const TokenDraw draw = args.draws[row];
@@ -53,20 +55,22 @@ __global__ void race_kernel(ChoiceArgs args, const RankCut* cuts, Best* best_of_
   TokenRace race(draw);
   for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
     const auto id = static_cast<int32_t>(i);
+    const float logit = logits[i];
     if (truncates) {
-      const uint32_t key = rank_key(logits[i]);
+      const uint32_t key = rank_key(logit);
       if (key == 0 || !stays(cut, key, id)) continue;
       if (draw.min_p > 0.0f && token_weight(logit_of_key(key), largest, draw.inverse_temperature) <
                                    static_cast<double>(draw.min_p))
         continue;
     }
-    race.enter(id, args.token_map == nullptr ? id : args.token_map[id], logits[i]);
+    race.enter(id, args.token_map == nullptr ? id : args.token_map[id], logit);
   }
   const bool won = race.best_score() > -std::numeric_limits<double>::infinity();
   const Best best = block_best({race.best_score(), won ? race.winner() : kNobody});
   if (threadIdx.x == 0) best_of_parts[row * gridDim.x + blockIdx.x] = best;
 }
 
+template <bool kChanged>
 __global__ void finish_kernel(ChoiceArgs args, const Best* best_of_parts, int parts) {
   const int64_t row = blockIdx.x;
   Best best = {-std::numeric_limits<double>::infinity(), kNobody};
@@ -76,7 +80,31 @@ __global__ void finish_kernel(ChoiceArgs args, const Best* best_of_parts, int pa
   if (threadIdx.x != 0) return;
   const int32_t winner = best.id == kNobody ? 0 : best.id;
   const int32_t token = args.token_map == nullptr ? winner : args.token_map[winner];
-  args.tokens[row] = args.marks && isnan(args.logits[row * args.stride + winner]) ? ~token : token;
+  args.tokens[row] = args.marks && isnan(RowLogits<kChanged>(args, row)[winner]) ? ~token : token;
+}
+
+template <bool kChanged>
+void run_race(cudaStream_t stream, const ChoiceArgs& args) {
+  auto* best_of_parts = static_cast<Best*>(args.workspace);
+  const auto parts = static_cast<unsigned>(parts_of(args.cols));
+  const RankCut* cuts = nullptr;
+  if (args.truncates) cuts = find_cuts(stream, args, best_of_parts + args.rows * parts);
+  race_kernel<kChanged><<<dim3(parts, static_cast<unsigned>(args.rows)), kThreads, 0, stream>>>(
+      args, cuts, best_of_parts);
+  finish_kernel<kChanged><<<static_cast<unsigned>(args.rows), kThreads, 0, stream>>>(
+      args, best_of_parts, static_cast<int>(parts));
+}
+
+// Integers, so that two rows of a request may add to the same token.
+__global__ void count_kernel(ChoiceArgs args) {
+  for (int64_t row = threadIdx.x; row < args.rows; row += kThreads) {
+    const DrawTerms terms = args.terms.rows[row];
+    if (terms.table_row < 0) continue;
+    const int64_t first = row - terms.row;
+    const int32_t token = token_to_count(terms, args.terms.fed + first, args.tokens + first);
+    if (token >= 0)
+      atomicAdd(&args.terms.table[terms.table_row * args.cols + token].seen, TokenTerms::kOutput);
+  }
 }
 
 __global__ void accept_kernel(AcceptArgs args) {
@@ -145,14 +173,14 @@ size_t choice_workspace_bytes(int64_t rows, int64_t cols) {
 
 void choose_tokens(cudaStream_t stream, const ChoiceArgs& args) {
   if (args.rows == 0) return;
-  auto* best_of_parts = static_cast<Best*>(args.workspace);
-  const auto parts = static_cast<unsigned>(parts_of(args.cols));
-  const RankCut* cuts = nullptr;
-  if (args.truncates) cuts = find_cuts(stream, args, best_of_parts + args.rows * parts);
-  race_kernel<<<dim3(parts, static_cast<unsigned>(args.rows)), kThreads, 0, stream>>>(
-      args, cuts, best_of_parts);
-  finish_kernel<<<static_cast<unsigned>(args.rows), kThreads, 0, stream>>>(args, best_of_parts,
-                                                                           static_cast<int>(parts));
+  if (args.terms.rows == nullptr)
+    run_race<false>(stream, args);
+  else
+    run_race<true>(stream, args);
+}
+
+void count_tokens(cudaStream_t stream, const ChoiceArgs& args) {
+  count_kernel<<<1, kThreads, 0, stream>>>(args);
 }
 
 void accept_drafts(cudaStream_t stream, const AcceptArgs& args) {

@@ -1,6 +1,7 @@
 // Tokens from logits, drafts against them, and what follows from that for the passes behind. The
-// arithmetic is that of kernels/token_choice.h: a token is the host's, bit for bit.
-// Stateless; pointers are device memory; records into `stream`; may be captured in a CUDA graph.
+// arithmetic is that of kernels/token_choice.h and token_terms.h: a token is the host's, bit for
+// bit. Stateless; pointers are device memory; records into `stream`; may be captured in a CUDA
+// graph.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,8 +9,16 @@
 #include <cstdint>
 
 #include "kernels/token_choice.h"
+#include "kernels/token_terms.h"
 
 namespace foresail::cuda {
+
+// What changes the logits of rows, or nothing.
+struct TermArgs {
+  const DrawTerms* rows = nullptr;  // [rows]; null: nothing
+  TokenTerms* table = nullptr;      // [requests, cols]
+  const int32_t* fed = nullptr;     // [T] token ids of the pass
+};
 
 struct ChoiceArgs {
   const float* logits = nullptr;  // [rows, cols]
@@ -20,10 +29,14 @@ struct ChoiceArgs {
   int32_t* tokens = nullptr;           // [rows]
   // Whether any row has top-k, top-p, or any of both and min-p: rows without are left alone.
   bool top_k = false, top_p = false, truncates = false;
+  TermArgs terms;
   void* workspace = nullptr;  // choice_workspace_bytes(rows, cols)
 };
 size_t choice_workspace_bytes(int64_t rows, int64_t cols);
 void choose_tokens(cudaStream_t stream, const ChoiceArgs& args);
+
+// Adds what was chosen in rows that stand to the table.
+void count_tokens(cudaStream_t stream, const ChoiceArgs& args);
 
 struct AcceptArgs {
   int sequences = 0;

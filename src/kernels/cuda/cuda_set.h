@@ -79,6 +79,8 @@ class CudaKernels final : public KernelSet {
                   const LatentCache& cache) override;
   void choose_tokens(const MatrixView& logits, std::span<const TokenDraw> draws,
                      const int32_t* token_map, bool marks, int32_t* tokens) override;
+  void choose_with_terms(const MatrixView& logits, std::span<const TokenDraw> draws,
+                         const ChoiceTerms& terms, int32_t* tokens) override;
   void accept_drafts(const int32_t* tokens, std::span<const int32_t> token_ids,
                      std::span<const SequenceRows> sequences, std::span<const int32_t> pretended,
                      int32_t* next_tokens, int32_t* lag) override;
@@ -137,6 +139,7 @@ class CudaKernels final : public KernelSet {
     kWideInner,
     kWideShared,
     kChoice,
+    kLogprobs,
     kMeeting,
     kArrivals,
     kCount
@@ -160,6 +163,9 @@ class CudaKernels final : public KernelSet {
   void apply_links();
   void apply_carry();
   cuda::LagArgs lag_places();  // where in the words the parts lie that can lag
+  // Of draws as they are.
+  cuda::ChoiceArgs choice_args(const MatrixView& logits, std::span<const TokenDraw> draws,
+                               int32_t* tokens);
   // Device's ids that embed reads.
   const int32_t* fed_tokens(std::span<const int32_t> ids) const;
   const float* scale_words(const float* host) const;  // null: null

@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "kernels/cuda/choice.h"
 #include "kernels/cuda/cuda_set.h"
+#include "kernels/cuda/logprobs.h"
 #include "kernels/token_truncation.h"
 
 namespace foresail {
@@ -65,25 +66,52 @@ const int32_t* CudaKernels::fed_tokens(std::span<const int32_t> ids) const {
   return inputs_.links.token_ids != nullptr ? inputs_.links.token_ids : words;
 }
 
-void CudaKernels::choose_tokens(const MatrixView& logits, std::span<const TokenDraw> draws,
-                                const int32_t* token_map, bool marks, int32_t* tokens) {
+cuda::ChoiceArgs CudaKernels::choice_args(const MatrixView& logits,
+                                          std::span<const TokenDraw> draws, int32_t* tokens) {
   FORESAIL_CHECK(draws.data() == inputs_.draws.data(), "draws are not those of begin_pass");
   const Truncation truncation = truncation_of(draws);
-  cuda::choose_tokens(
-      stream(), {.logits = static_cast<const float*>(logits.data),
-                 .rows = logits.rows,
-                 .cols = logits.cols,
-                 .stride = logits.stride,
-                 .draws = reinterpret_cast<const TokenDraw*>(word(pass_.draws)),
-                 .token_map = token_map,
-                 .marks = marks,
-                 .tokens = tokens,
-                 .top_k = truncation.top_k,
-                 .top_p = truncation.top_p,
-                 .truncates = truncation.any(),
-                 .workspace = scratch(Scratch::kChoice,
-                                      cuda::choice_workspace_bytes(logits.rows, logits.cols))});
+  return {.logits = static_cast<const float*>(logits.data),
+          .rows = logits.rows,
+          .cols = logits.cols,
+          .stride = logits.stride,
+          .draws = reinterpret_cast<const TokenDraw*>(word(pass_.draws)),
+          .tokens = tokens,
+          .top_k = truncation.top_k,
+          .top_p = truncation.top_p,
+          .truncates = truncation.any(),
+          .workspace =
+              scratch(Scratch::kChoice, cuda::choice_workspace_bytes(logits.rows, logits.cols))};
+}
+
+void CudaKernels::choose_tokens(const MatrixView& logits, std::span<const TokenDraw> draws,
+                                const int32_t* token_map, bool marks, int32_t* tokens) {
+  cuda::ChoiceArgs args = choice_args(logits, draws, tokens);
+  args.token_map = token_map;
+  args.marks = marks;
+  cuda::choose_tokens(stream(), args);
   check("choose_tokens");
+}
+
+void CudaKernels::choose_with_terms(const MatrixView& logits, std::span<const TokenDraw> draws,
+                                    const ChoiceTerms& terms, int32_t* tokens) {
+  FORESAIL_CHECK(terms.rows.data() == inputs_.terms.data() && terms.rows.size() == draws.size(),
+                 "terms are not those of begin_pass");
+  const TermKinds kinds = kinds_of(terms.rows);
+  const cuda::TermArgs term_args = {.rows = reinterpret_cast<const DrawTerms*>(word(pass_.terms)),
+                                    .table = terms.table,
+                                    .fed = fed_tokens(terms.token_ids)};
+  cuda::ChoiceArgs args = choice_args(logits, draws, tokens);
+  args.marks = true;
+  if (kinds.changes) args.terms = term_args;
+  cuda::choose_tokens(stream(), args);
+  args.terms = term_args;
+  if (kinds.changes) cuda::count_tokens(stream(), args);
+  if (kinds.logprobs)
+    cuda::row_logprobs(
+        stream(), args,
+        scratch(Scratch::kLogprobs, cuda::logprob_workspace_bytes(logits.rows, logits.cols)),
+        terms.logprobs);
+  check("choose_with_terms");
 }
 
 void CudaKernels::accept_drafts(const int32_t* tokens, std::span<const int32_t> token_ids,

@@ -29,6 +29,8 @@ std::string key_of(const PassInputs& inputs, const cuda::PassWords& pass) {
     add(size);
   add(inputs.draws.size());
   add(truncation_of(inputs.draws));
+  add(inputs.terms.size());
+  add(kinds_of(inputs.terms));
   add(inputs.pretended.size());
   add(inputs.links.token_ids);
   add(inputs.links.lag);

@@ -63,6 +63,10 @@ void lay_out(const PassInputs& inputs, PassWords& out) {
       tables.push_back(static_cast<int32_t>(s));
     }
   }
+  static_assert(sizeof(DrawTerms) % sizeof(int32_t) == 0 && alignof(DrawTerms) == alignof(int32_t));
+  out.terms = append_zeros(words, static_cast<int64_t>(inputs.terms.size_bytes() / 4));
+  if (!inputs.terms.empty())
+    std::memcpy(words.data() + out.terms, inputs.terms.data(), inputs.terms.size_bytes());
   out.pretended = append(words, inputs.pretended);
   out.row_begin = static_cast<int64_t>(words.size());
   if (!inputs.pretended.empty())

@@ -33,6 +33,7 @@ struct PassWords {
   int64_t piece_table = 0;  // [pieces] row of tables
   int64_t tables = 0;       // [sequences, table_width] pages
   int64_t draws = 0;        // [wanted rows] TokenDraw, eight-byte aligned
+  int64_t terms = 0;        // [wanted rows] DrawTerms, where they are asked for
   // For accept_drafts, where it is asked for: [sequences] each.
   int64_t pretended = 0, row_begin = 0, row_count = 0;
   int64_t carried_tokens = 0, carried_lags = 0;  // PassCarry, or nothing

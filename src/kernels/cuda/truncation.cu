@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/row_logits.cuh"
 #include "kernels/token_truncation.h"
 
 namespace foresail::cuda {
@@ -32,9 +33,10 @@ __device__ __forceinline__ bool wants(const TokenDraw& draw) {
   return kBy == By::kCount ? draw.top_k > 0 : draw.top_p < 1.0f;
 }
 
+template <bool kChanged>
 __global__ void largest_kernel(ChoiceArgs args, Search* searches) {
   const int64_t row = blockIdx.y;
-  const float* logits = args.logits + row * args.stride;
+  const RowLogits<kChanged> logits(args, row);
   const int64_t begin = blockIdx.x * kPartCols;
   const int64_t end = min(begin + kPartCols, args.cols);
   uint32_t largest = 0;
@@ -81,7 +83,7 @@ __device__ void choose_digit(Search& search, const unsigned long long* bins, int
   search.cut.key = search.prefix;
 }
 
-template <By kBy>
+template <By kBy, bool kChanged>
 __global__ void digit_kernel(ChoiceArgs args, Search* searches, unsigned long long* all_bins,
                              int shift) {
   const int64_t row = blockIdx.y;
@@ -95,7 +97,7 @@ __global__ void digit_kernel(ChoiceArgs args, Search* searches, unsigned long lo
   const RankCut cut = search.cut;
   const float largest = logit_of_key(cut.largest);
   const uint32_t prefix = search.prefix;
-  const float* logits = args.logits + row * args.stride;
+  const RowLogits<kChanged> logits(args, row);
   const int64_t begin = blockIdx.x * kPartCols;
   const int64_t end = min(begin + kPartCols, args.cols);
   for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
@@ -122,13 +124,14 @@ __global__ void digit_kernel(ChoiceArgs args, Search* searches, unsigned long lo
 }
 
 // Of equal tokens at the cut, the lowest ids stay.
+template <bool kChanged>
 __global__ void ties_kernel(ChoiceArgs args, Search* searches) {
   const int64_t row = blockIdx.x;
   Search& search = searches[row];
   const int32_t ties = search.ties;
   if (ties == 0) return;
   const uint32_t cut_key = search.cut.key;
-  const float* logits = args.logits + row * args.stride;
+  const RowLogits<kChanged> logits(args, row);
   int32_t seen = 0;
   for (int64_t begin = 0; begin < args.cols; begin += kScanThreads) {
     const int64_t i = begin + threadIdx.x;
@@ -152,14 +155,25 @@ __global__ void copy_cuts_kernel(const Search* searches, int64_t rows, RankCut* 
   if (row < rows) cuts[row] = searches[row].cut;
 }
 
-template <By kBy>
+template <By kBy, bool kChanged>
 void search_cut(cudaStream_t stream, const ChoiceArgs& args, Search* searches,
                 unsigned long long* bins) {
   const dim3 grid(static_cast<unsigned>((args.cols + kPartCols - 1) / kPartCols),
                   static_cast<unsigned>(args.rows));
   for (int shift = 24; shift >= 0; shift -= 8)
-    digit_kernel<kBy><<<grid, kThreads, 0, stream>>>(args, searches, bins, shift);
-  ties_kernel<<<static_cast<unsigned>(args.rows), kScanThreads, 0, stream>>>(args, searches);
+    digit_kernel<kBy, kChanged><<<grid, kThreads, 0, stream>>>(args, searches, bins, shift);
+  ties_kernel<kChanged>
+      <<<static_cast<unsigned>(args.rows), kScanThreads, 0, stream>>>(args, searches);
+}
+
+template <bool kChanged>
+void search_cuts(cudaStream_t stream, const ChoiceArgs& args, Search* searches,
+                 unsigned long long* bins) {
+  const dim3 grid(static_cast<unsigned>((args.cols + kPartCols - 1) / kPartCols),
+                  static_cast<unsigned>(args.rows));
+  largest_kernel<kChanged><<<grid, kThreads, 0, stream>>>(args, searches);
+  if (args.top_k) search_cut<By::kCount, kChanged>(stream, args, searches, bins);
+  if (args.top_p) search_cut<By::kMass, kChanged>(stream, args, searches, bins);
 }
 
 }  // namespace
@@ -174,11 +188,10 @@ const RankCut* find_cuts(cudaStream_t stream, const ChoiceArgs& args, void* work
   auto* searches = reinterpret_cast<Search*>(bins + args.rows * kDigits);
   auto* cuts = reinterpret_cast<RankCut*>(searches + args.rows);
   cudaMemsetAsync(workspace, 0, truncation_workspace_bytes(args.rows), stream);
-  const dim3 grid(static_cast<unsigned>((args.cols + kPartCols - 1) / kPartCols),
-                  static_cast<unsigned>(args.rows));
-  largest_kernel<<<grid, kThreads, 0, stream>>>(args, searches);
-  if (args.top_k) search_cut<By::kCount>(stream, args, searches, bins);
-  if (args.top_p) search_cut<By::kMass>(stream, args, searches, bins);
+  if (args.terms.rows == nullptr)
+    search_cuts<false>(stream, args, searches, bins);
+  else
+    search_cuts<true>(stream, args, searches, bins);
   copy_cuts_kernel<<<static_cast<unsigned>((args.rows + kThreads - 1) / kThreads), kThreads, 0,
                      stream>>>(searches, args.rows, cuts);
   return cuts;
