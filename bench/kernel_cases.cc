@@ -99,6 +99,16 @@ std::vector<int32_t> ascending(int64_t count) {
   return numbers;
 }
 
+// Half of the rows change, and all tell five log probabilities.
+std::vector<DrawTerms> rows_with_terms(int64_t rows) {
+  std::vector<DrawTerms> terms(static_cast<size_t>(rows), {.top_count = 5});
+  for (size_t row = 0; row < terms.size(); row += 2) {
+    terms[row].table_row = static_cast<int32_t>(row);
+    terms[row].penalties = {1.1f, 0.5f, 0.5f};
+  }
+  return terms;
+}
+
 // Builds the list. Bytes and operations are doubles from the start: they are only ever divided.
 class CaseList {
  public:
@@ -330,6 +340,21 @@ class CaseList {
         });
   }
 
+  void choose_with_terms(int64_t rows) {
+    add("choose_with_terms", fmt::format("{} x {}", rows, kVocab), 16.0 * n(rows * kVocab),
+        10.0 * n(rows * kVocab), 1, [=](KernelSet& set) -> std::function<void()> {
+          return [&set, logits = tensor(DType::kF32, rows, kVocab), fed = ascending(rows),
+                  draws = std::vector<TokenDraw>(static_cast<size_t>(rows), {1, 1.0, 7}),
+                  terms = rows_with_terms(rows),
+                  table = std::vector<TokenTerms>(static_cast<size_t>(rows * kVocab)),
+                  logprobs = std::vector<RowLogprobs>(static_cast<size_t>(rows)),
+                  tokens = std::vector<int32_t>(static_cast<size_t>(rows))]() mutable {
+            set.choose_with_terms(logits->view, draws, {terms, fed, table.data(), logprobs.data()},
+                                  tokens.data());
+          };
+        });
+  }
+
   void accept_drafts(int64_t rows) {
     add("accept_drafts", fmt::format("one request, {} rows", rows), 12.0 * n(rows), 0.0, 1,
         [=](KernelSet& set) -> std::function<void()> {
@@ -440,6 +465,7 @@ std::vector<KernelCase> kernel_cases(DType dtype) {
     list.gather_rows(rows);
     list.store_rows(rows);
     list.choose_tokens(rows);
+    list.choose_with_terms(rows);
     list.accept_drafts(rows);
     list.rotate_query(rows);
     list.store_latent(rows);

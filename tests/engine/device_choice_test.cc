@@ -42,6 +42,7 @@ struct Pair {
         SCOPED_TRACE(fmt::format("request {} {}", i, warm ? "warm" : "cold"));
         EXPECT_EQ(outputs[i].ids, expected[i].ids);
         EXPECT_EQ(outputs[i].stats.finish, expected[i].stats.finish);
+        expect_same_logprobs(outputs[i], expected[i]);
         EXPECT_EQ(outputs[i].stats.drafted_at, expected[i].stats.drafted_at);
         EXPECT_EQ(outputs[i].stats.accepted_at, expected[i].stats.accepted_at);
       }
@@ -70,6 +71,7 @@ TEST_P(DeviceChoice, TokensAndDraftsAreTheHosts) {
     std::vector<Request> requests = plain_requests(2000 * index + 10 * page_size + steps, 6);
     requests[3].speculative_steps = 1 + steps / 2;
     if (steps == 4) requests[2].speculative_steps = 0;
+    if (steps > 2) add_terms(requests);
     options.speculative.steps = steps;
     options.chunked_prefill_size = steps % 2 == 0 ? 7 : 2048;
     options.retract_every = steps == 2 ? 3 : 0;
@@ -101,9 +103,14 @@ TEST(DeviceChoiceFallback, MixedRequestsEqualTheHosts) {
     options.speculative.steps = 3;
     Pair pair(options);
     std::vector<Request> requests = plain_requests(70 + index, 6);
-    requests[1].top_logprobs = 2;
+    // What stays has counts of tokens that the kernels did not choose.
+    for (Request& request : requests) {
+      request.sampling.presence_penalty = 0.5f;
+      request.sampling.repetition_penalty = 1.2f;
+    }
+    requests[1].top_logprobs = kMostRankedTokens + 1;
     requests[1].max_tokens = 5;
-    requests[2].sampling.presence_penalty = 0.5f;
+    requests[2].prompt_top_logprobs = 2;
     requests[2].max_tokens = 4;
     requests[3].min_tokens = 3;
     requests[3].ignore_eos = false;
@@ -126,7 +133,10 @@ TEST(DeviceChoiceFallback, SimulatedAcceptanceEqualsTheHosts) {
     options.speculative.steps = 3;
     options.speculative.simulate_accept_length = 2.6;
     Pair pair(options);
-    pair.expect_equal(options, plain_requests(80 + index, 6));
+    std::vector<Request> requests = plain_requests(80 + index, 6);
+    pair.expect_equal(options, requests);
+    add_terms(requests);
+    pair.expect_equal(options, requests);
     EXPECT_GT(pair.kernels->linked_passes(), 0);
   }
 }

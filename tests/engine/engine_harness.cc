@@ -68,6 +68,27 @@ std::vector<Request> random_requests(uint64_t seed, int count, int vocab_size) {
   return requests;
 }
 
+void add_terms(std::vector<Request>& requests) {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SamplingParams& sampling = requests[i].sampling;
+    if (i % 4 == 1) sampling.frequency_penalty = 0.6f;
+    if (i % 5 == 2) sampling.presence_penalty = -0.9f;
+    if (i % 3 == 0) sampling.repetition_penalty = i % 2 == 0 ? 1.3f : 0.8f;
+    if (i % 6 == 4) sampling.logit_bias = {{17, 2.5f}, {40, -100.0f}, {299, 1.0f}};
+    if (i % 4 == 2) requests[i].top_logprobs = static_cast<int>(5 * i);
+    if (i % 3 == 2 && requests[i].stop_token_ids.empty())
+      requests[i].min_tokens = std::min<int64_t>(requests[i].max_tokens, 9);
+  }
+}
+
+void expect_same_logprobs(const Output& output, const Output& expected) {
+  ASSERT_EQ(output.logprobs.size(), expected.logprobs.size());
+  for (size_t i = 0; i < output.logprobs.size(); ++i) {
+    EXPECT_EQ(output.logprobs[i].chosen, expected.logprobs[i].chosen) << "token " << i;
+    EXPECT_EQ(output.logprobs[i].top, expected.logprobs[i].top) << "token " << i;
+  }
+}
+
 void expect_aborts_disturb_nobody(EngineLoop& loop, const std::vector<Request>& requests,
                                   const std::vector<Output>& expected, uint64_t seed,
                                   int steps_between) {
@@ -99,6 +120,7 @@ void expect_aborts_disturb_nobody(EngineLoop& loop, const std::vector<Request>& 
 EventSink collect_into(Output& output) {
   return [&output](const Event& event, const GenerationStats& stats) {
     if (event.token >= 0) output.ids.push_back(event.token);
+    if (event.logprobs) output.logprobs.push_back(*event.logprobs);
     output.text += event.text;
     output.endings += event.finish.has_value();
     output.stats = stats;
@@ -111,8 +133,10 @@ std::vector<Output> plain_outputs(LoadedModel& model, const std::vector<Request>
   std::vector<Output> outputs(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     outputs[i].stats =
-        generator.generate(requests[i].input_ids, requests[i],
-                           [&](const Event& event) { outputs[i].ids.push_back(event.token); });
+        generator.generate(requests[i].input_ids, requests[i], [&](const Event& event) {
+          outputs[i].ids.push_back(event.token);
+          if (event.logprobs) outputs[i].logprobs.push_back(*event.logprobs);
+        });
   }
   return outputs;
 }

@@ -15,6 +15,7 @@ namespace foresail {
 struct Output {
   std::vector<int32_t> ids;
   std::string text;
+  std::vector<TokenLogprobs> logprobs;
   GenerationStats stats;
   int endings = 0;  // events with a finish reason
 };
@@ -27,6 +28,10 @@ std::string model_path(const std::string& name);
 
 // Prompts of 1..40 tokens, some behind a shared prefix, greedy and seeded, with repetitions.
 std::vector<Request> random_requests(uint64_t seed, int count, int vocab_size = 320);
+
+// Gives them what changes logits or asks for log probabilities, by turns and together.
+void add_terms(std::vector<Request>& requests);
+void expect_same_logprobs(const Output& output, const Output& expected);
 
 // One at a time, without a drafter.
 std::vector<Output> plain_outputs(LoadedModel& model, const std::vector<Request>& requests);

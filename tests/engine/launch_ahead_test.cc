@@ -46,6 +46,7 @@ void expect_same_ids(const std::vector<Output>& outputs, const std::vector<Outpu
     EXPECT_EQ(outputs[i].ids, expected[i].ids) << "request " << i;
     EXPECT_EQ(outputs[i].stats.finish, expected[i].stats.finish) << "request " << i;
     EXPECT_EQ(outputs[i].endings, 1) << "request " << i;
+    expect_same_logprobs(outputs[i], expected[i]);
   }
 }
 
@@ -62,6 +63,7 @@ TEST_P(LaunchAhead, OutputIsThatOfWaiting) {
     std::vector<Request> requests = drawable_requests(300 * index + 10 * page_size + steps, 8);
     if (steps == 4) requests[3].speculative_steps = 1;  // some steps have unequal rows
     if (steps == 5) requests[2].stop_token_ids = {40, 41, 42, 43, 44, 45, 46, 47, 48, 49};
+    if (steps != 4 && steps % 3 != 0) add_terms(requests);
     options.speculative.steps = steps;
     options.chunked_prefill_size = steps % 2 == 0 ? 7 : 2048;
     options.retract_every = steps == 2 ? 3 : 0;
@@ -114,21 +116,25 @@ TEST(LaunchAheadAlone, OutputIsThatOfTheHost) {
     Device device(options);
     TextGenerator host(host_model, nullptr), ahead(device.model, nullptr);
     std::vector<Request> requests = drawable_requests(44 + index, 6);
-    requests[2].top_logprobs = 1;  // the host draws
+    add_terms(requests);
+    requests[2].top_logprobs = kMostRankedTokens + 1;  // the host draws
     requests[3].speculative_steps = 0;
     requests[4].stop_token_ids = {40, 41, 42, 43, 44, 45, 46, 47, 48, 49};
     requests[5].max_tokens = 256 - static_cast<int64_t>(requests[5].input_ids.size());
     requests[5].ignore_eos = true;
     for (const Request& request : requests) {
-      std::vector<int32_t> expected, ids;
-      const GenerationStats stats_of_host = host.generate(
-          request.input_ids, request, [&](const Event& e) { expected.push_back(e.token); });
-      const GenerationStats stats = ahead.generate(request.input_ids, request,
-                                                   [&](const Event& e) { ids.push_back(e.token); });
-      EXPECT_EQ(ids, expected);
-      EXPECT_EQ(stats.finish, stats_of_host.finish);
-      EXPECT_EQ(stats.drafted_at, stats_of_host.drafted_at);
-      EXPECT_EQ(stats.accepted_at, stats_of_host.accepted_at);
+      Output expected, output;
+      const auto run = [&](TextGenerator& generator, Output& into) {
+        into.stats = generator.generate(request.input_ids, request,
+                                        [&](const Event& e) { collect_into(into)(e, into.stats); });
+      };
+      run(host, expected);
+      run(ahead, output);
+      EXPECT_EQ(output.ids, expected.ids);
+      expect_same_logprobs(output, expected);
+      EXPECT_EQ(output.stats.finish, expected.stats.finish);
+      EXPECT_EQ(output.stats.drafted_at, expected.stats.drafted_at);
+      EXPECT_EQ(output.stats.accepted_at, expected.stats.accepted_at);
     }
     EXPECT_GT(device.kernels->carried_rows(), 100);
   }
@@ -147,7 +153,8 @@ TEST(LaunchAheadSimulated, OutputIsThatOfWaiting) {
       Device device(options);
       // Both plan ahead, so that both verify as many drafts near the ends.
       options.late_results = true;
-      const std::vector<Request> requests = drawable_requests(80 + index, 5);
+      std::vector<Request> requests = drawable_requests(80 + index, 5);
+      if (accept_length > 2.0) add_terms(requests);
       options.launch_ahead = false;
       EngineLoop waiting(device.model, nullptr, options);
       const std::vector<Output> expected = serve(waiting, requests);
@@ -188,7 +195,7 @@ TEST(LaunchAheadOrder, StepsThatNeedTheHostWaitAndAreCounted) {
   const auto short_lived = [](Request& request) { request.max_tokens = 6; };
   EngineStats stats = run(kDraftings[0], [&](Request& r) {
     short_lived(r);
-    r.top_logprobs = 2;
+    r.top_logprobs = kMostRankedTokens + 1;
   });
   EXPECT_GT(stats.waited_for_prefill, 0);
   EXPECT_GT(stats.waited_for_draws, 0);
@@ -196,15 +203,26 @@ TEST(LaunchAheadOrder, StepsThatNeedTheHostWaitAndAreCounted) {
   EXPECT_EQ(stats.waited_for_scaled_queries, 0);
   stats = run(kDraftings[0], [&](Request& r) {
     short_lived(r);
-    r.sampling.presence_penalty = 0.5f;
+    r.prompt_top_logprobs = 1;  // its prefill waits anyway
   });
-  EXPECT_GT(stats.waited_for_draws, 0);
+  EXPECT_EQ(stats.waited_for_draws, 0);
+  EXPECT_GT(stats.chosen_for_logprobs, 0);
+  EXPECT_GT(stats.launched_ahead, 0);
+  // What changes logits, and the log probabilities of what is drawn, are the kernels' to know.
+  stats = run(kDraftings[0], [&](Request& r) {
+    short_lived(r);
+    r.top_logprobs = kMostRankedTokens;
+    r.sampling.presence_penalty = 0.5f;
+    r.sampling.logit_bias = {{5, 2.0f}};
+  });
+  EXPECT_EQ(stats.waited_for_draws, 0);
+  EXPECT_EQ(stats.chosen_for_logprobs, 0);
   EXPECT_GT(stats.launched_ahead, 0);
   stats = run(kDraftings[0], [&](Request& r) {
     r.ignore_eos = false;
     r.min_tokens = 10;
   });
-  EXPECT_GT(stats.waited_for_draws, 0);
+  EXPECT_EQ(stats.waited_for_draws, 0);
   EXPECT_GT(stats.launched_ahead, 0);
   stats = run(kDraftings[0], [&](Request& r) {
     short_lived(r);
@@ -227,7 +245,8 @@ TEST(LaunchAheadAborts, LeaveOthersUnchangedAndTheLedgerBalanced) {
     EngineOptions options = tiny_options(kDraftings[index].golden, kDraftings[index].algorithm, 16);
     options.speculative.steps = 3;
     Device device(options);
-    const std::vector<Request> requests = drawable_requests(3, 12);
+    std::vector<Request> requests = drawable_requests(3, 12);
+    add_terms(requests);
     EngineLoop undisturbed(device.model, nullptr, options);
     const std::vector<Output> expected = serve(undisturbed, requests);
     for (uint64_t seed = 1; seed <= 6; ++seed) {
@@ -246,7 +265,8 @@ TEST(LaunchAheadFailures, AFailedStepEndsItsRequestsAndNoOthers) {
     EngineOptions options = tiny_options(kDraftings[index].golden, kDraftings[index].algorithm, 16);
     options.speculative.steps = 3;
     Device device(options);
-    const std::vector<Request> requests = drawable_requests(9, 9);
+    std::vector<Request> requests = drawable_requests(9, 9);
+    add_terms(requests);
     EngineLoop undisturbed(device.model, nullptr, options);
     const std::vector<Output> expected = serve(undisturbed, requests);
     for (const int passes : {20, 21, 22, 23, 24, 25}) {

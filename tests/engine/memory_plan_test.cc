@@ -49,8 +49,8 @@ TEST(MemoryPlan, GraphsAreCounted) {
   options.dtype = "bf16";
   MemoryPlan plan = plan_for(options);
   EXPECT_GT(plan.graph_bytes, 1u << 20);
-  EXPECT_EQ(plan.total_bytes(),
-            plan.weight_bytes + plan.kv_bytes + plan.workspace_bytes + plan.graph_bytes);
+  EXPECT_EQ(plan.total_bytes(), plan.weight_bytes + plan.kv_bytes + plan.workspace_bytes +
+                                    plan.graph_bytes + plan.token_term_bytes);
   plan.available_bytes = plan.total_bytes() - 1;
   try {
     require_fits(plan);
@@ -75,7 +75,7 @@ TEST(MemoryPlan, WaitingRowsAreCounted) {
   MemoryPlan plan = plan_for(options);
   EXPECT_EQ(plan.kept_row_bytes, static_cast<uint64_t>(8 * 2 * 16 * hidden * 4));
   EXPECT_EQ(plan.total_bytes(), plan.weight_bytes + plan.kv_bytes + plan.workspace_bytes +
-                                    plan.graph_bytes + plan.kept_row_bytes);
+                                    plan.graph_bytes + plan.kept_row_bytes + plan.token_term_bytes);
   plan.available_bytes = plan.total_bytes() - 1;
   try {
     require_fits(plan);
@@ -88,6 +88,25 @@ TEST(MemoryPlan, WaitingRowsAreCounted) {
   for (const auto none : {SpeculativeAlgorithm::kNone, SpeculativeAlgorithm::kNgram}) {
     options.speculative.algorithm = none;
     EXPECT_EQ(plan_for(options).kept_row_bytes, 0u);
+  }
+}
+
+// What a GPU counts of each request's tokens, and their biases: eight bytes for each of the
+// vocabulary.
+TEST(MemoryPlan, TokenCountsAreCounted) {
+  ModelOptions options = tales_options();
+  options.slot_count = 8;
+  options.dtype = "bf16";
+  EXPECT_EQ(plan_for(options).token_term_bytes, 0u);
+  options.device = "cuda";
+  MemoryPlan plan = plan_for(options);
+  EXPECT_EQ(plan.token_term_bytes, 8u * 8192 * 8);
+  plan.available_bytes = plan.total_bytes() - 1;
+  try {
+    require_fits(plan);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr(" + token counts 512.0 KiB"));
   }
 }
 

@@ -178,6 +178,10 @@ TEST(RequestOptions, OutOfRangeIsRefusedByName) {
   EXPECT_EQ(refused([](Request& r) { r.sampling.logit_bias = {{129280, 1.0f}}; }), "logit_bias");
   EXPECT_EQ(refused([](Request& r) { r.sampling.logit_bias = {{-1, 1.0f}}; }), "logit_bias");
   EXPECT_EQ(refused([](Request& r) { r.sampling.logit_bias = {{5, NAN}}; }), "logit_bias");
+  EXPECT_EQ(refused([](Request& r) {
+              r.sampling.logit_bias = {{5, 1.0f}, {5, 1.0f}};
+            }),
+            "logit_bias");
   EXPECT_EQ(refused([](Request& r) { r.sampling.logit_bias = {{129279, 1.0f}}; }), "accepted");
   EXPECT_EQ(refused([](Request& r) { r.input_ids = {129280}; }), "input_ids");
   EXPECT_EQ(refused([](Request& r) { r.input_ids = {-1}; }), "input_ids");

@@ -89,6 +89,33 @@ TEST(PassWords, DrawsAndAcceptanceTravelToo) {
   EXPECT_EQ(pass.piece_count, 2);
 }
 
+TEST(PassWords, TermsTravelAndCostNothingWhereThereAreNone) {
+  const std::vector<int32_t> ids = {5, 6}, positions = {8, 9};
+  const int32_t pages[] = {1, 2};
+  const SequenceRows sequences[] = {{0, 2, 10, pages}};
+  const std::vector<TokenDraw> draws(2);
+  const DrawTerms terms[] = {{3, 0, 1, 5, 40, {1.5f, 0.25f, -0.5f}}, {-1, 1, -1, -1, 0, {}}};
+  PassInputs inputs{.token_ids = ids,
+                    .positions = positions,
+                    .sequences = sequences,
+                    .draws = draws,
+                    .page_size = 16};
+  PassWords pass;
+  lay_out(inputs, pass);
+  const size_t without = pass.words.size();
+  inputs.terms = terms;
+  lay_out(inputs, pass);
+  EXPECT_EQ(pass.words.size(), without + 2 * sizeof(DrawTerms) / sizeof(int32_t));
+  const auto* laid_out = reinterpret_cast<const DrawTerms*>(pass.words.data() + pass.terms);
+  EXPECT_EQ(laid_out[0].table_row, 3);
+  EXPECT_EQ(laid_out[0].pretended, 1);
+  EXPECT_EQ(laid_out[0].top_count, 5);
+  EXPECT_EQ(laid_out[0].blocked_until, 40);
+  EXPECT_EQ(laid_out[0].penalties.frequency, -0.5f);
+  EXPECT_EQ(laid_out[1].table_row, -1);
+  EXPECT_EQ(laid_out[1].row, 1);
+}
+
 TEST(PassWords, WhatIsCarriedTravelsToo) {
   const std::vector<int32_t> ids = {0, 0, 6}, positions = {8, 9, 20}, tokens = {11, 14, -1},
                              lags = {17, -1}, wanted = {0, 1, 2};
