@@ -1,5 +1,7 @@
-// Tokens chosen and drafts accepted on the GPU are the host's, bit for bit.
+// Tokens chosen and drafts accepted on the GPU are the host's, bit for bit, and so are counts and
+// log probabilities.
 #include <cmath>
+#include <cstring>
 
 #include "gpu_fixture.h"
 
@@ -84,6 +86,102 @@ class GpuChoice : public GpuTest {
       compare(of_min, "min-p");
     }
   }
+
+  // Requests of one row and of several, whose drafts stand up to somewhere, with and without terms.
+  void expect_changed(int64_t vocab, uint64_t seed) {
+    constexpr int kRequests = 13;
+    auto below = [state = seed](int64_t bound) mutable {
+      return static_cast<int32_t>(mix_bits(++state) % static_cast<uint64_t>(bound));
+    };
+    std::vector<DrawTerms> terms;
+    std::vector<TokenDraw> draws;
+    for (int request = 0; request < kRequests; ++request) {
+      const int count = 1 + request % 5;
+      const TokenDraw drawn = {.seed = seed,
+                               .inverse_temperature = request % 3 == 0 ? 0.0 : 0.7,
+                               .position = 40,
+                               .top_k = request % 4 == 1 ? 7 : 0,
+                               .top_p = request % 6 == 2 ? 0.9f : 1.0f,
+                               .min_p = request % 7 == 3 ? 0.02f : 0.0f};
+      const DrawTerms of_request = {
+          .table_row = request % 6 == 5 ? -1 : kRequests - 1 - request,
+          .pretended = request % 8 == 7 ? below(count) : -1,
+          .top_count =
+              request % 3 == 2 ? below(kMostRankedTokens + 1) : (request % 5 == 4 ? 0 : -1),
+          .blocked_until = 40 + request % 4,
+          .penalties = {request % 2 == 0 ? 1.0f : 1.3f, 0.25f * static_cast<float>(request % 3),
+                        0.5f - 0.25f * static_cast<float>(request % 4)}};
+      for (int row = 0; row < count; ++row) {
+        draws.push_back(drawn);
+        draws.back().position += row;
+        terms.push_back(of_request);
+        terms.back().row = row;
+      }
+    }
+    const auto rows = static_cast<int64_t>(terms.size());
+    Tensor logits = Tensor(DType::kF32, rows, vocab, 3).randomize(seed + vocab, 8.0f);
+    for (int64_t i = 0; i < vocab; ++i) {
+      logits.set(3, i, std::floor(static_cast<float>(logits.at(3, i))));  // many equal ones
+      logits.set(5, i, i == 0 ? 1.0f : -INFINITY);
+    }
+    for (int64_t row = 0; row < rows; row += 4) logits.set(row, row % vocab, NAN);
+    std::vector<TokenTerms> table(kRequests * vocab);
+    for (size_t i = 0; i < table.size(); i += 1 + below(9))
+      table[i] = {static_cast<uint32_t>(below(24)), below(3) == 0 ? 0.5f * below(20) - 5.0f : 0.0f};
+
+    // A row's draft is what the row before draws, or another token; what a row draws depends on the
+    // drafts before it.
+    std::vector<int32_t> fed(terms.size(), 1), expected(terms.size());
+    std::vector<TokenTerms> counted;
+    std::vector<RowLogprobs> told;
+    for (int pass = 0; pass < 5; ++pass) {
+      counted = table;
+      told.assign(terms.size(), {.chosen = 77.0f});
+      ref().choose_with_terms(logits, draws, {terms, fed, counted.data(), told.data()},
+                              expected.data());
+      for (size_t row = 1; row < fed.size(); ++row)
+        if (terms[row].row == pass + 1)
+          fed[row] = static_cast<int32_t>(
+              (without_mark(expected[row - 1]) + (row % 7 == 3 ? 1 : 0)) % vocab);
+    }
+    Memory& memory = set().memory();
+    const auto placed_copy = [&](const auto& values) {
+      const size_t bytes = values.size() * sizeof(values[0]);
+      Buffer buffer(bytes, memory);
+      memory.upload(buffer.data(), values.data(), bytes);
+      return buffer;
+    };
+    const std::vector<RowLogprobs> untold(terms.size(), {.chosen = 77.0f});
+    const Buffer device_table = placed_copy(table), device_told = placed_copy(untold);
+    Buffer tokens(terms.size() * sizeof(int32_t), memory);
+    const Copy device_logits = copy(logits);
+    const std::vector<int32_t> positions(terms.size());
+    begin({.token_ids = fed, .positions = positions, .draws = draws, .terms = terms});
+    set().choose_with_terms(
+        device_logits, draws,
+        {terms, fed, device_table.as<TokenTerms>(), device_told.as<RowLogprobs>()},
+        tokens.as<int32_t>());
+    SCOPED_TRACE(fmt::format("{} {}", vocab, seed));
+    EXPECT_EQ(read_ints(set(), tokens, terms.size()), expected);
+    std::vector<TokenTerms> got_table(table.size());
+    memory.download(got_table.data(), device_table.data(), table.size() * sizeof(TokenTerms));
+    EXPECT_EQ(std::memcmp(got_table.data(), counted.data(), table.size() * sizeof(TokenTerms)), 0);
+    EXPECT_NE(std::memcmp(table.data(), counted.data(), table.size() * sizeof(TokenTerms)), 0);
+    std::vector<RowLogprobs> got(terms.size());
+    memory.download(got.data(), device_told.data(), got.size() * sizeof(RowLogprobs));
+    int with_logprobs = 0;
+    for (size_t row = 0; row < got.size(); ++row) {
+      EXPECT_EQ(std::memcmp(&got[row].chosen, &told[row].chosen, sizeof(float)), 0)
+          << row << " " << got[row].chosen << " " << told[row].chosen;
+      if (told[row].chosen == 77.0f) continue;
+      ++with_logprobs;
+      for (int i = 0; i < std::min<int64_t>(terms[row].top_count, vocab); ++i) {
+        EXPECT_EQ(got[row].ids[i], told[row].ids[i]) << row << " " << i;
+        EXPECT_EQ(std::memcmp(&got[row].values[i], &told[row].values[i], sizeof(float)), 0) << row;
+      }
+    }
+    EXPECT_GT(with_logprobs, 5);
+  }
 };
 
 TEST_F(GpuChoice, TokensAreTheHosts) {
@@ -94,8 +192,14 @@ TEST_F(GpuChoice, TruncatedTokensAreTheHosts) {
   for (const int64_t vocab : {1, 300, 4097, 50000}) expect_truncated(vocab);
 }
 
+TEST_F(GpuChoice, ChangedTokensCountsAndLogprobsAreTheHosts) {
+  for (const int64_t vocab : {1, 31, 4097, 50000})
+    for (const uint64_t seed : {1, 2}) expect_changed(vocab, seed);
+}
+
 // Little enough to be run under compute-sanitizer.
 TEST_F(GpuChoice, FewTokens) {
+  expect_changed(4097, 5);
   expect_tokens(4097);
   expect_truncated(4097);
 }

@@ -52,30 +52,39 @@ std::vector<Request> varied_requests(int count) {
 
 TEST(GpuLaunchAhead, OutputIsThatOfWaiting) {
   for (const SpeculativeAlgorithm algorithm : kDrafters) {
-    for (const bool graphs : {true, false}) {
-      SCOPED_TRACE(fmt::format("drafter {} graphs {}", static_cast<int>(algorithm), graphs));
+    for (const auto& [graphs, terms] :
+         {std::pair(true, false), std::pair(true, true), std::pair(false, true)}) {
+      SCOPED_TRACE(
+          fmt::format("drafter {} graphs {} terms {}", static_cast<int>(algorithm), graphs, terms));
       EngineOptions options = options_of(algorithm);
       options.disable_cuda_graph = !graphs;
       LoadedModel model(options);
-      std::vector<Request> requests = varied_requests(full_or_brief(12, 6));
+      std::vector<Request> requests = varied_requests(12);
+      if (terms) add_terms(requests);
+      for (Request& request : requests)
+        if (request.top_logprobs) request.top_logprobs = *request.top_logprobs % kMostRankedTokens;
       options.launch_ahead = false;
       EngineLoop waiting(model, nullptr, options);
       const std::vector<Output> expected = serve(waiting, requests);
       // An end that comes where nobody planned it.
       requests.push_back(requests[1]);
-      const size_t end = full_or_brief<size_t>(10, 5);
-      requests.back().stop_token_ids = {expected[1].ids[end]};
+      requests.back().stop_token_ids = {expected[1].ids[10]};
+      requests.back().min_tokens = 0;
       options.launch_ahead = true;
       EngineLoop ahead(model, nullptr, options);
       const std::vector<Output> outputs = serve(ahead, requests);
-      for (size_t i = 0; i < expected.size(); ++i)
+      for (size_t i = 0; i < expected.size(); ++i) {
         EXPECT_EQ(outputs[i].ids, expected[i].ids) << "request " << i;
-      EXPECT_LE(outputs.back().ids.size(), end + 1);
+        expect_same_logprobs(outputs[i], expected[i]);
+      }
+      EXPECT_LE(outputs.back().ids.size(), 11u);
       EXPECT_TRUE(std::equal(outputs.back().ids.begin(), outputs.back().ids.end(),
                              expected[1].ids.begin()));
       const EngineStats stats = ahead.stats();
       EXPECT_EQ(waiting.stats().launched_ahead, 0);
-      EXPECT_GT(stats.launched_ahead, full_or_brief(20, 0));
+      EXPECT_GT(stats.launched_ahead, 20);
+      EXPECT_EQ(stats.waited_for_draws, 0);
+      EXPECT_EQ(stats.chosen_for_logprobs, 0);
       EXPECT_EQ(stats.pages_owned + stats.pages_in_flight, 0);
       EXPECT_EQ(stats.pages_free + stats.pages_cached, stats.pages_total);
     }
@@ -96,6 +105,40 @@ TEST(GpuLaunchAhead, ARequestAloneIsTheSameWithoutDeterminism) {
   EngineLoop ahead(model, nullptr, options);
   for (size_t i = 0; i < requests.size(); ++i)
     EXPECT_EQ(serve(ahead, {requests[i]})[0].ids, expected[i]) << "request " << i;
+}
+
+// Penalties, biases and log probabilities cost no wait, and a token's 164 bytes where those are
+// asked for.
+TEST(GpuLaunchAhead, AStepWithTermsIsOneGraphAndAtMostOneWait) {
+  for (const SpeculativeAlgorithm algorithm : kDrafters) {
+    for (const bool logprobs : {false, true}) {
+      SCOPED_TRACE(fmt::format("drafter {} logprobs {}", static_cast<int>(algorithm), logprobs));
+      EngineOptions options = options_of(algorithm);
+      LoadedModel model(options);
+      std::vector<Request> requests = varied_requests(2);
+      for (Request& request : requests) {
+        request.max_tokens = 200;
+        request.ignore_eos = true;
+        request.sampling.presence_penalty = 0.5f;
+        request.sampling.logit_bias = {{100, 2.0f}};
+        if (logprobs) request.top_logprobs = 5;
+      }
+      EngineLoop loop(model, nullptr, options);
+      serve(loop, requests);  // records
+      const EngineStats before = loop.stats();
+      serve(loop, requests);
+      const EngineStats after = loop.stats();
+      const int64_t steps = after.steps - before.steps;
+      EXPECT_GE(after.launched_ahead - before.launched_ahead, steps * 9 / 10);
+      EXPECT_LE(after.device_waits - before.device_waits, steps + 24);
+      EXPECT_LE(after.device_replays - before.device_replays, steps + 24);
+      const int64_t per_row = 8 + (logprobs ? static_cast<int64_t>(sizeof(RowLogprobs)) : 0);
+      // The first proposals come from logits on the host; eight rows of those would be 256 KiB a
+      // step.
+      EXPECT_LE(after.device_download_bytes - before.device_download_bytes,
+                8 * steps * per_row + (1 << 20));
+    }
+  }
 }
 
 // T18. One graph and at most one wait for a step.

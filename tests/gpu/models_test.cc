@@ -253,8 +253,9 @@ TEST(GpuModels, SpeculationChangesNoTokenWhenDeterministic) {
   }
 }
 
-// The same without top-p, so that the GPU chooses all tokens and drafts itself, queued behind each
-// other; and with the host choosing, for which log probabilities are asked: equal drafts too.
+// The same with penalties, biases, minimum lengths and log probabilities, where the GPU chooses all
+// tokens and drafts itself, queued behind each other; and with the host choosing, for which more
+// log probabilities are asked than kernels rank: equal drafts and log probabilities too.
 TEST(GpuModels, TokensAndDraftsChosenOnTheGpuAreThoseChosenOnTheHost) {
   std::vector<Request> requests = tales_requests(full_or_brief(48, 6));
   for (size_t i = requests.size(); i-- > 0;) {
@@ -263,13 +264,16 @@ TEST(GpuModels, TokensAndDraftsChosenOnTheGpuAreThoseChosenOnTheHost) {
     drawn.max_tokens = full_or_brief(30, 5) + full_or_brief(5, 1) * static_cast<int64_t>(i);
     requests.push_back(drawn);
   }
+  add_terms(requests);
+  for (Request& request : requests)
+    if (request.top_logprobs) request.top_logprobs = *request.top_logprobs % kMostRankedTokens;
   LoadedModel plain(serving_options(true));
   const std::vector<Output> expected = plain_outputs(plain, requests);
   for (const Speculation& speculation : kSpeculations) {
     // What is launched ahead is planned ahead, with fewer drafts near the ends.
     const std::vector<Output> outputs = speculate(speculation, true, requests, false);
     std::vector<Request> on_host = requests;
-    for (Request& request : on_host) request.top_logprobs = 0;
+    for (Request& request : on_host) request.top_logprobs = kMostRankedTokens + 1;
     const std::vector<Output> host = speculate(speculation, true, on_host);
     for (size_t i = 0; i < requests.size(); ++i) {
       SCOPED_TRACE(fmt::format("{} request {}", static_cast<int>(speculation.algorithm), i));
@@ -277,6 +281,14 @@ TEST(GpuModels, TokensAndDraftsChosenOnTheGpuAreThoseChosenOnTheHost) {
       EXPECT_EQ(host[i].ids, expected[i].ids);
       EXPECT_EQ(outputs[i].stats.drafted_at, host[i].stats.drafted_at);
       EXPECT_EQ(outputs[i].stats.accepted_at, host[i].stats.accepted_at);
+      expect_same_logprobs(outputs[i], expected[i]);
+      ASSERT_EQ(host[i].logprobs.size(), host[i].ids.size());
+      for (size_t at = 0; at < outputs[i].logprobs.size(); ++at) {
+        const TokenLogprobs& ours = outputs[i].logprobs[at];
+        const TokenLogprobs& theirs = host[i].logprobs[at];
+        EXPECT_EQ(ours.chosen, theirs.chosen) << at;
+        EXPECT_TRUE(std::equal(ours.top.begin(), ours.top.end(), theirs.top.begin())) << at;
+      }
     }
   }
 }
