@@ -116,12 +116,12 @@ Flag* Command::keep(CLI::Option* option) {
   return &flags_.emplace_back(*option);
 }
 
-CommandLine::CommandLine(const std::string& description, const std::string& version)
-    : app_(std::make_unique<CLI::App>(description, "foresail")),
-      root_(std::make_unique<Command>(*app_)) {
+CommandLine::CommandLine(const std::string& name, const std::string& description,
+                         const std::string& version)
+    : app_(std::make_unique<CLI::App>(description, name)), root_(std::make_unique<Command>(*app_)) {
   app_->formatter(std::make_shared<GroupedHelp>());  // which every command inherits
   app_->require_subcommand(0, 1);
-  app_->set_version_flag("--version", version);
+  if (!version.empty()) app_->set_version_flag("--version", version);
 }
 
 CommandLine::~CommandLine() = default;
@@ -130,7 +130,8 @@ void CommandLine::run(int argc, char** argv) {
   check_all_values(*app_);
   try {
     app_->parse(argc, argv);
-    if (app_->get_subcommands().empty()) fmt::print("{}", app_->help());
+    const bool has_commands = !app_->get_subcommands({}).empty();
+    if (has_commands && app_->get_subcommands().empty()) fmt::print("{}", app_->help());
   } catch (const CLI::CallForHelp& help) {
     app_->exit(help);
   } catch (const CLI::CallForVersion& asked) {

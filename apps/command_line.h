@@ -89,7 +89,9 @@ class FlagGroup {
 
 class CommandLine {
  public:
-  CommandLine(const std::string& description, const std::string& version);
+  // An empty version: no flag asks for one.
+  CommandLine(const std::string& name, const std::string& description,
+              const std::string& version = "");
   ~CommandLine();
   Command& root() { return *root_; }
   // Runs the command that was chosen, or prints the help or version that was asked for. Throws

@@ -1,18 +1,5 @@
-#include <fmt/core.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <exception>
-#include <new>
-#include <string>
-#include <string_view>
-#include <system_error>
-
 #include "apps/command.h"
-#include "base/error.h"
-#include "base/utf8.h"
+#include "apps/program.h"
 
 namespace foresail {
 namespace {
@@ -24,44 +11,9 @@ constexpr const char* kExamples =
     "  foresail inspect models/tales\n"
     "  foresail make-model /tmp/tiny --preset tiny-mla\n";
 
-constexpr int kInternalFault = 1;
-
-// Names and values that the user typed may hold line breaks; an error is one line all the same.
-int report(std::string_view message, int status) {
-  std::string line;
-  for (const char c : message) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F)
-      line += fmt::format("\\x{:02x}", byte);
-    else
-      line.push_back(c);
-  }
-  fmt::print(stderr, "error: {}\n", for_terminal(line));
-  return status;
-}
-
-int report(std::string_view message, ErrorCode code) {
-  return report(message, static_cast<int>(code));
-}
-
-// Of a thread that ran out of memory where nothing could be given up for it.
-[[noreturn]] void end_of_a_thread() {
-  if (const std::exception_ptr error = std::current_exception()) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const std::bad_alloc&) {
-      std::_Exit(report("not enough memory", ErrorCode::kDevice));
-    } catch (const std::exception& other) {
-      report(fmt::format("a fault of foresail itself, please report it: {}", other.what()),
-             kInternalFault);
-    }
-  }
-  std::abort();
-}
-
 int run(int argc, char** argv) {
-  std::set_terminate(end_of_a_thread);
   CommandLine line(
+      "foresail",
       "Foresail serves latent-attention (MLA) language models with speculative decoding.",
       version_line());
   Command& app = line.root();
@@ -77,24 +29,7 @@ int run(int argc, char** argv) {
   add_env_command(app);
   add_version_command(app);
   app.footer(kExamples);  // last, or every command would inherit it
-  // Output is what stdout is for.
-  spdlog::set_default_logger(spdlog::stderr_color_mt("foresail"));
-  try {
-    line.run(argc, argv);
-    // A full disk must not look like success.
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-      throw_error(ErrorCode::kUsage, "cannot write to standard output");
-    return 0;
-  } catch (const Error& error) {
-    return report(error.what(), error.code());
-  } catch (const std::bad_alloc&) {
-    return report("not enough memory", ErrorCode::kDevice);
-  } catch (const std::system_error& error) {  // a closed stdout, a full disk
-    return report(error.what(), ErrorCode::kUsage);
-  } catch (const std::exception& error) {
-    return report(fmt::format("a fault of foresail itself, please report it: {}", error.what()),
-                  kInternalFault);
-  }
+  return run_program(line, argc, argv);
 }
 
 }  // namespace

@@ -1,20 +1,19 @@
 // Time of the layers of a decode or verify pass on the GPU, and what each operation has of it: the
 // pass is timed again without the operation, so what overlaps is counted once.
-// layer_bench [LAYERS [ROWS|prefill]]: layers of DeepSeek-V2-Lite with random weights, the rows of
-// one request or of as many. "apart": by the operations that the fused ones stand for. With ROWS
-// nothing is timed: two passes run kernel by kernel, for a profiler. "prefill": rows of one request
-// with nothing cached, attention absorbed.
+// Layers of DeepSeek-V2-Lite with random weights, the rows of one request or of as many. "apart":
+// by the operations that the fused ones stand for.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "apps/flag_checks.h"
+#include "apps/program.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/kernel_set.h"
 #include "tensor/arena.h"
@@ -26,6 +25,7 @@ namespace {
 
 constexpr int64_t kHidden = 2048, kInner = 1408, kSharedInner = 2816;
 constexpr int kHeads = 16, kNope = 128, kRope = 64, kValue = 128, kLatent = 512;
+constexpr std::string_view kPrefill = "prefill";
 constexpr int kExperts = 64, kChoices = 6, kPage = 64;
 
 enum Operation {
@@ -251,19 +251,7 @@ void time_prefill(int layers) {
   for (const int rows : {64, 256, 512}) print_parts(bench, layers, {.rows = rows, .context = 0});
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const int layers = argc > 1 ? std::atoi(argv[1]) : 5;
-  if (argc > 2 && std::string(argv[2]) == "prefill") {
-    time_prefill(layers);
-    return 0;
-  }
-  if (argc > 2) {
-    const int rows = std::atoi(argv[2]);
-    LayerBench(layers, 1, rows, 1024, false).run({.rows = rows}, 2);
-    return 0;
-  }
+void time_decode(int layers) {
   LayerBench bench(layers, 32, 32, 8192, true);
   const auto layer_us = [&](const Case& what) { return bench.time(what) / layers * 1e6; };
   fmt::print("us a layer of {}\n{:>5} {:>8} {:>9} {:>8} {:>8}\n", layers, "rows", "context",
@@ -276,5 +264,44 @@ int main(int argc, char** argv) {
                      layer_us({rows, context, batch, true}), layer_us({rows, context, batch}));
   for (const Case& what : {Case{1, 1024}, Case{2, 1024}, Case{8, 1024, true}, Case{32, 8192, true}})
     print_parts(bench, layers, what);
-  return 0;
+}
+
+struct Flags {
+  int layers = 5;
+  std::string passes;  // empty: decode and verify
+};
+
+void run(const Flags& flags) {
+  if (flags.passes.empty()) return time_decode(flags.layers);
+  if (flags.passes == kPrefill) return time_prefill(flags.layers);
+  const int rows = *parse_number<int>(flags.passes);
+  LayerBench(flags.layers, 1, rows, 1024, false).run({.rows = rows}, 2);
+}
+
+FlagCheck prefill_or_rows() {
+  const FlagCheck rows = number_in(1, 8192);
+  const auto complaint = [rows](const std::string& text) {
+    if (text == kPrefill || rows.complaint(text).empty()) return std::string();
+    return fmt::format("choose {}, or rows, {}, instead of \"{}\"", kPrefill, rows.range, text);
+  };
+  return {complaint, fmt::format("{}, or {}", kPrefill, rows.range)};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Flags flags;
+  return run_program(
+      "layer_bench", "Time of the layers of a decode or verify pass on the GPU", argc, argv,
+      [&](Command& command) {
+        command.add_option("layers", flags.layers, "layers of DeepSeek-V2-Lite, random weights")
+            ->capture_default_str()
+            ->check(number_in(1, 1000));
+        command
+            .add_option("passes", flags.passes,
+                        "prefill: rows of one request with nothing cached; a number: nothing is "
+                        "timed, two passes of so many rows run kernel by kernel, for a profiler")
+            ->check(prefill_or_rows());
+        command.callback([&] { run(flags); });
+      });
 }

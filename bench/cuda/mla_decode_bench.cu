@@ -1,22 +1,13 @@
 // Stand-alone check and microbenchmark of the MLA decode kernel.
-//   mla_decode_bench            time the shapes of the peer table with <= 64 rows, and check each
-//   mla_decode_bench --quick    the same, pages of 64 only
-//   mla_decode_bench --bars     the shapes of the target list only
-//   mla_decode_bench --check    correctness only, a wide grid of small shapes
-//   mla_decode_bench --tiny     a few very small checks (for compute-sanitizer)
-//   mla_decode_bench --sweep    time each small-batch shape at several unit sizes
-// Options: --fp8 (an e4m3 cache)  --fixed-cut (with --check also: bits of every row are those of a
-//   call with nothing but it)  --plain-launch  --overlapped-launch  --csv FILE  --unit TOKENS
-//   --all-rows (time shapes above 64 rows too)  --from-rows N (only shapes of at least N rows)
-//   --nth I (only shape I of those, from 0: for a profiler)
+// Times the shapes of the peer table with at most 64 rows and checks each, unless flags say else.
 // Cold caches: the calls of one graph use different pages, 150 MB apart before a page is read
 // again.
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -24,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/flag_checks.h"
+#include "apps/program.h"
 #include "kernels/cuda/sm90/mla_decode.h"
 #include "mla_decode_peers.h"
 #include "mla_reference.cuh"
@@ -31,14 +24,12 @@
 namespace foresail::bench {
 namespace {
 
-#define CUDA_CHECK(call)                                                                  \
-  do {                                                                                    \
-    const cudaError_t error_ = (call);                                                    \
-    if (error_ != cudaSuccess) {                                                          \
-      std::fprintf(stderr, "%s:%d %s\n", __FILE__, __LINE__, cudaGetErrorString(error_)); \
-      std::exit(2);                                                                       \
-    }                                                                                     \
-  } while (0)
+#define CUDA_CHECK(call) check_cuda(call, #call)
+
+void check_cuda(cudaError_t error, const char* call) {
+  if (error != cudaSuccess)
+    throw_device_error(std::string(call) + ": " + cudaGetErrorString(error));
+}
 
 constexpr double kColdBytes = 150e6;  // 2.5 x the 60 MB of L2
 constexpr double kRelativeErrorBar = 2.5e-3;
@@ -84,7 +75,7 @@ struct Options {
   bool check_only = false, tiny = false, sweep = false, all_rows = false, quick = false;
   bool bars = false, codes = false;
   int unit = 0, from_rows = 0, nth = -1;
-  const char* csv = nullptr;
+  std::string csv;
 };
 
 cuda::MlaLaunch launch_mode = cuda::MlaLaunch::kCooperative;
@@ -200,11 +191,9 @@ class Case {
   }
   static void launch(cudaStream_t stream, const cuda::MlaDecodeParams& params) {
     const cuda::MlaDecodeStatus status = cuda::mla_decode(stream, params);
-    if (status != cuda::MlaDecodeStatus::kOk) {
-      std::fprintf(stderr, "mla_decode: %s (%s)\n", cuda::to_string(status),
-                   cudaGetErrorString(cudaGetLastError()));
-      std::exit(2);
-    }
+    if (status != cuda::MlaDecodeStatus::kOk)
+      throw_device_error(std::string("mla_decode: ") + cuda::to_string(status) + " (" +
+                         cudaGetErrorString(cudaGetLastError()) + ")");
   }
 
   // ||out - ref|| / ||ref|| over sampled rows; infinity when a value is not finite or lse is off.
@@ -525,11 +514,17 @@ bool is_bar(const MlaPeer& p) {
   return p.num_heads == 64 || p.q_len == 1;
 }
 
+void require_gpu() {
+  const cudaError_t error = cudaFree(nullptr);
+  if (error != cudaSuccess)
+    throw_device_error(std::string("no usable GPU: ") + cudaGetErrorString(error));
+}
+
 int run_bench(const Options& options) {
   std::vector<Shape> shapes;
   for (const MlaPeer& p : peers(options.codes)) {
     const int rows = p.num_heads * p.q_len;
-    if (p.page_size < 16 || (rows > 64 && !options.all_rows)) continue;
+    if (p.page_size < 16 || (rows > 64 && !options.all_rows && !options.bars)) continue;
     if (options.sweep && (p.batch > 4 || p.page_size != 64)) continue;
     if (options.quick && p.page_size != 64) continue;
     if (options.bars && !is_bar(p)) continue;
@@ -538,12 +533,13 @@ int run_bench(const Options& options) {
                       options.codes});
   }
   shapes.push_back({16, 4, 64, {4641, 45118, 1730, 1696}, 0, options.codes});
-  if (options.nth >= static_cast<int>(shapes.size())) {
-    std::fprintf(stderr, "only %zu shapes\n", shapes.size());
-    return 1;
-  }
+  if (options.nth >= static_cast<int>(shapes.size()))
+    throw_usage_error("--nth: there are " + std::to_string(shapes.size()) + " shapes");
   if (options.nth >= 0) shapes = {Shape(shapes[options.nth])};
-  FILE* csv = options.csv ? std::fopen(options.csv, "w") : nullptr;
+  FILE* csv = options.csv.empty() ? nullptr : std::fopen(options.csv.c_str(), "w");
+  if (!csv && !options.csv.empty())
+    throw_usage_error("cannot write " + options.csv + ": " + std::strerror(errno));
+  require_gpu();
   if (csv) {
     std::fprintf(csv,
                  "peer,b,h,q,ctx,page,us_per_layer,meta_us,plan_host_us,floor_us,"
@@ -567,47 +563,10 @@ int run_bench(const Options& options) {
   return failed;
 }
 
-}  // namespace
-}  // namespace foresail::bench
-
-int main(int argc, char** argv) {
-  using namespace foresail::bench;
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    if (arg == "--check")
-      options.check_only = true;
-    else if (arg == "--tiny")
-      options.tiny = true;
-    else if (arg == "--sweep")
-      options.sweep = true;
-    else if (arg == "--quick")
-      options.quick = true;
-    else if (arg == "--bars")
-      options.bars = options.all_rows = true;
-    else if (arg == "--fp8")
-      options.codes = true;
-    else if (arg == "--all-rows")
-      options.all_rows = true;
-    else if (arg == "--fixed-cut")
-      fixed_cut = true;
-    else if (arg == "--plain-launch")
-      launch_mode = foresail::cuda::MlaLaunch::kPlain;
-    else if (arg == "--overlapped-launch")
-      launch_mode = foresail::cuda::MlaLaunch::kOverlapped;
-    else if (arg == "--unit" && i + 1 < argc)
-      options.unit = std::atoi(argv[++i]);
-    else if (arg == "--from-rows" && i + 1 < argc)
-      options.from_rows = std::atoi(argv[++i]);
-    else if (arg == "--nth" && i + 1 < argc)
-      options.nth = std::atoi(argv[++i]);
-    else if (arg == "--csv" && i + 1 < argc)
-      options.csv = argv[++i];
-    else {
-      std::fprintf(stderr, "unknown argument %s\n", arg.c_str());
-      return 2;
-    }
-  }
+// How much was wrong.
+int run(const Options& options) {
+  if (!options.tiny && !options.check_only) return run_bench(options);
+  require_gpu();
   if (options.tiny) {
     const std::vector<int> lens = {0, 1, 17, 64, 130, 65};
     return run_checks({{5, 1, 16, lens},
@@ -618,13 +577,52 @@ int main(int argc, char** argv) {
                        {20, 4, 64, {33}, 2},
                        {48, 3, 64, {130, 17}},
                        {16, 1, 64, {700}}},
-                      options.codes, {0, 16, 64}, 1) != 0;
+                      options.codes, {0, 16, 64}, 1);
   }
-  if (options.check_only && fixed_cut) {
-    return run_checks(check_grid(), options.codes, {0}, 2) + check_fixed_cut(options.codes) != 0;
-  }
-  if (options.check_only) {
-    return run_checks(check_grid(), options.codes, {0, 16, 32, 64, 128}, 2) != 0;
-  }
-  return run_bench(options) != 0;
+  if (fixed_cut)
+    return run_checks(check_grid(), options.codes, {0}, 2) + check_fixed_cut(options.codes);
+  return run_checks(check_grid(), options.codes, {0, 16, 32, 64, 128}, 2);
+}
+
+void add_flags(Command& command, Options& options) {
+  command.add_flag("--quick", options.quick, "pages of 64 only");
+  command.add_flag("--bars", options.bars, "the shapes of the target list only, of any rows");
+  command.add_flag("--check", options.check_only, "correctness only, a wide grid of small shapes");
+  command.add_flag("--tiny", options.tiny, "a few very small checks, for compute-sanitizer");
+  command.add_flag("--sweep", options.sweep, "each small-batch shape at several unit sizes");
+  command.add_flag("--fp8", options.codes, "an e4m3 cache");
+  command.add_flag("--all-rows", options.all_rows, "time shapes above 64 rows too");
+  command.add_flag("--fixed-cut", fixed_cut,
+                   "with --check also: bits of every row are those of a call with nothing but it");
+  command.add_flag_callback(
+      "--plain-launch", [] { launch_mode = cuda::MlaLaunch::kPlain; },
+      "blocks that do not wait for each other");
+  command.add_flag_callback(
+      "--overlapped-launch", [] { launch_mode = cuda::MlaLaunch::kOverlapped; },
+      "started before the kernel in front ends");
+  command.add_option("--unit", options.unit, "tokens of a unit of work; 0: the kernel's choice")
+      ->check(number_in(0, 1 << 20));
+  command.add_option("--from-rows", options.from_rows, "only shapes of at least so many rows")
+      ->check(number_in(0, 1 << 20));
+  command.add_option("--nth", options.nth, "only shape number N of those, from 0: for a profiler")
+      ->check(number_in(0, 1 << 20));
+  command.add_option("--csv", options.csv, "file that rows are written to as well");
+}
+
+}  // namespace
+}  // namespace foresail::bench
+
+int main(int argc, char** argv) {
+  using namespace foresail;
+  bench::Options options;
+  int wrong = 0;
+  const int status = run_program(
+      "mla_decode_bench",
+      "Check and time of the MLA decode kernel on the GPU: without flags the shapes of the peer "
+      "table with at most 64 rows",
+      argc, argv, [&](Command& command) {
+        bench::add_flags(command, options);
+        command.callback([&] { wrong = bench::run(options); });
+      });
+  return status != 0 ? status : wrong != 0;
 }

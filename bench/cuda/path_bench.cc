@@ -1,16 +1,16 @@
 // Time of one layer of a prefill pass on the GPU with either form of attention, and what the
-// planner takes. path_bench PRESET [HEADS [deterministic] [f32] [small]]: a layer with experts of
-// the preset's shape, so many heads, random weights, a cache of random numbers; one request.
-// f32: the cache's type; small: only passes that slow forms bear.
+// planner takes: a layer with experts of a preset's shape, random weights, a cache of random
+// numbers; one request.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "apps/flag_checks.h"
+#include "apps/program.h"
 #include "attention/pass_planner.h"
 #include "checkpoint/presets.h"
 #include "kernels/cuda/cuda_kernels.h"
@@ -147,25 +147,27 @@ class PathBench {
   std::mt19937 random_{1};
 };
 
-}  // namespace
+struct Flags {
+  std::string preset;
+  int heads = 0;
+  std::vector<std::string> variants;
+};
 
-int main(int argc, char** argv) {
-  if (argc < 2) return 2;
+void run(const Flags& flags) {
   Options options;
-  options.config = make_preset(argv[1], 2).config;
+  options.config = make_preset(flags.preset, 2).config;
   options.config.layer_is_moe.assign(2, true);
-  if (argc > 2) options.config.head_count = std::atoi(argv[2]);
-  for (int i = 3; i < argc; ++i) {
-    const std::string word = argv[i];
-    options.deterministic |= word == "deterministic";
-    options.f32_cache |= word == "f32";
-    options.small |= word == "small";
+  if (flags.heads > 0) options.config.head_count = flags.heads;
+  for (const std::string& variant : flags.variants) {
+    options.deterministic |= variant == "deterministic";
+    options.f32_cache |= variant == "f32";
+    options.small |= variant == "small";
   }
   PathBench bench(options);
-  fmt::print("ms a layer; {} with {} heads{}{}\n{:>5} {:>7} {:>10} {:>10} {:>9} {:>8}\n", argv[1],
-             options.config.head_count, options.deterministic ? ", deterministic" : "",
-             options.f32_cache ? ", f32 cache" : "", "rows", "cached", "absorbed", "expanded",
-             "auto", "loss");
+  fmt::print("ms a layer; {} with {} heads{}{}\n{:>5} {:>7} {:>10} {:>10} {:>9} {:>8}\n",
+             flags.preset, options.config.head_count,
+             options.deterministic ? ", deterministic" : "", options.f32_cache ? ", f32 cache" : "",
+             "rows", "cached", "absorbed", "expanded", "auto", "loss");
   for (const int rows : {16, 64, 128, 192, 256, 512, 1024, 2048, 4096, 8192})
     for (const int cached : {0, 1024, 4096, 16384, 40000, kMostCached}) {
       if (options.small && int64_t{rows} * (rows + cached) > kMostSmallPairs) continue;
@@ -177,5 +179,31 @@ int main(int argc, char** argv) {
                  expanded * 1e3, takes ? "expanded" : "absorbed",
                  100.0 * (taken / std::min(absorbed, expanded) - 1.0));
     }
-  return 0;
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const PresetInfo& preset : preset_list()) names.emplace_back(preset.name);
+  return names;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Flags flags;
+  return run_program(
+      "path_bench", "Time of one layer of a prefill pass on the GPU with either form of attention",
+      argc, argv, [&](Command& command) {
+        command.add_option("preset", flags.preset, "shape of the layer")
+            ->required()
+            ->check(one_of(preset_names()));
+        command.add_option("heads", flags.heads, "0: as many as the preset has")
+            ->capture_default_str()
+            ->check(number_in(0, 1024));
+        command
+            .add_option("variants", flags.variants,
+                        "f32: the cache's type; small: only passes that slow forms bear")
+            ->check(one_of({"deterministic", "f32", "small"}));
+        command.callback([&] { run(flags); });
+      });
 }

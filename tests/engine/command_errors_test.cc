@@ -1,13 +1,7 @@
 // What a user gets wrong on the command line: one line on stderr, the right exit status, and
 // nothing on stdout.
-#include <gmock/gmock-matchers.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <climits>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -16,51 +10,12 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "engine/engine_harness.h"
+#include "engine/command_errors.h"
 
 namespace foresail {
 namespace {
 
 using testing::HasSubstr;
-
-class CommandErrors : public testing::Test {
- protected:
-  CommandErrors()
-      : folder_(std::filesystem::temp_directory_path() /
-                ("foresail_errors_" + std::to_string(getpid()))) {
-    std::filesystem::create_directories(folder_);
-  }
-  ~CommandErrors() override { std::filesystem::remove_all(folder_); }
-
-  // `arguments` as the shell reads them.
-  void expect_refused(const std::string& arguments, int status, const std::string& message) {
-    SCOPED_TRACE(arguments);
-    const std::string out = (folder_ / "out").string();
-    const std::string errors = (folder_ / "errors").string();
-    const std::string command =
-        std::string(FORESAIL_BIN_DIR) + "/foresail " + arguments + " >" + out + " 2>" + errors;
-    EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), status);
-    EXPECT_EQ(read_text_file(out, 1 << 20), "");
-    const std::string text = read_text_file(errors, 1 << 20);
-    EXPECT_THAT(text, HasSubstr(message));
-    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
-  }
-  static std::string output_of(const std::string& arguments) {
-    return output_of_shell(std::string(FORESAIL_BIN_DIR) + "/foresail " + arguments);
-  }
-  static std::string output_of_shell(const std::string& command) {
-    std::string text;
-    std::FILE* const pipe = popen(command.c_str(), "r");
-    for (int c; (c = std::fgetc(pipe)) != EOF;) text.push_back(static_cast<char>(c));
-    EXPECT_EQ(pclose(pipe), 0) << command;
-    return text;
-  }
-  void expect_run_refused(const std::string& flags, const std::string& message) {
-    expect_refused("run " + model_path("tales") + " --quiet -p Once " + flags, 2, message);
-  }
-
-  std::filesystem::path folder_;
-};
 
 TEST_F(CommandErrors, SamplingThatMakesNoSense) {
   expect_run_refused("--temperature nan", "--temperature: choose a number, 0 to 100, instead of");

@@ -1,0 +1,59 @@
+// The programs in bench/, of which a build may have only some: as `foresail` itself they say in one
+// line what is wrong.
+#include <filesystem>
+
+#include "engine/command_errors.h"
+
+namespace foresail {
+namespace {
+
+class BenchPrograms : public CommandErrors {
+ protected:
+  static bool is_built(const std::string& program) {
+    return std::filesystem::exists(std::filesystem::path(FORESAIL_BIN_DIR) / program);
+  }
+};
+
+TEST_F(BenchPrograms, TellTheirFlags) {
+  for (const std::string program :
+       {"scheduler_bench", "request_bench", "layer_bench", "path_bench", "mla_decode_bench"}) {
+    if (!is_built(program)) continue;
+    const std::string help =
+        output_of_shell(std::string(FORESAIL_BIN_DIR) + "/" + program + " --help");
+    EXPECT_THAT(help, testing::HasSubstr("Usage: " + program));
+    expect_refused_by(program, "--halp", 2, "error: unknown flag --halp (did you mean --help?)");
+  }
+}
+
+TEST_F(BenchPrograms, OfTheHost) {
+  if (!is_built("request_bench")) GTEST_SKIP() << "only a release build has them";
+  expect_refused_by("scheduler_bench", "--benchmark_filtr=x", 2, "did you mean --benchmark_filter");
+  expect_refused_by("scheduler_bench", "--benchmark_repetitions=x", 2,
+                    "error: --benchmark_repetitions: choose a whole number, 1 to 1000, instead");
+  const std::string program = std::string(FORESAIL_BIN_DIR) + "/request_bench";
+  EXPECT_EQ(output_of_shell(program + " --benchmark_list_tests --benchmark_filter=Body"),
+            "BM_ChatBodyToIds\n");
+  const std::string errors = (folder_ / "errors").string();
+  const int status =
+      std::system(("MODEL_DIR=/no/such " + program + " >/dev/null 2>" + errors).c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+  EXPECT_THAT(read_text_file(errors, 1 << 20),
+              testing::HasSubstr("error: /no/such: no such folder"));
+}
+
+TEST_F(BenchPrograms, OfTheGpu) {
+  if (!is_built("path_bench")) GTEST_SKIP() << "the build has no CUDA device";
+  expect_refused_by("path_bench", "", 2, "error: path_bench needs PRESET: ");
+  expect_refused_by("path_bench", "lite", 2, "error: preset: choose one of tiny-mla, ");
+  expect_refused_by("path_bench", "tiny-mla 16 f23", 2, "choose one of deterministic, f32, small");
+  expect_refused_by("layer_bench", "0", 2, "error: layers: choose a whole number, 1 to 1000, ");
+  expect_refused_by("layer_bench", "5 prefil", 2, "choose prefill, or rows, 1 to 8192, instead");
+  expect_refused_by("mla_decode_bench", "--nth x", 2, "error: --nth: choose a whole number");
+  expect_refused_by("mla_decode_bench", "--csv /no/such/file", 2, "error: cannot write /no/such");
+  expect_refused_by("path_bench", "tiny-mla", 4, "error: --device cuda: no usable GPU was found");
+  expect_refused_by("layer_bench", "1", 4, "error: --device cuda: no usable GPU was found");
+  expect_refused_by("mla_decode_bench", "--tiny", 4, "error: no usable GPU: ");
+}
+
+}  // namespace
+}  // namespace foresail
