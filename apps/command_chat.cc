@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <iostream>
+#include <numeric>
+#include <optional>
 
 #include "apps/engine_flags.h"
 #include "apps/generation_stats.h"
@@ -40,6 +42,12 @@ class Conversation {
   void reset() {
     while (input_.messages.size() > first_turn_) take_back();
   }
+  Conversation without_turns() const {
+    Conversation left = *this;
+    while (left.drop_oldest_turn()) {
+    }
+    return left;
+  }
   // A message and its answer; false when only the message to answer is left.
   bool drop_oldest_turn() {
     if (input_.messages.size() <= first_turn_ + 2) return false;
@@ -51,6 +59,60 @@ class Conversation {
  private:
   RenderInput input_;
   size_t first_turn_ = 0;
+};
+
+// What of a conversation a message is answered from.
+class Window {
+ public:
+  Window(const ChatTemplate& chat_template, const Tokenizer& tokenizer, int64_t context,
+         int64_t wanted_room)
+      : template_(chat_template),
+        tokenizer_(tokenizer),
+        context_(context),
+        wanted_room_(wanted_room) {}
+
+  int64_t room_after(const std::vector<int32_t>& ids) const {
+    return context_ - static_cast<int64_t>(ids.size());
+  }
+  // The prompt; the oldest turns are dropped where there is little room for an answer. Nothing,
+  // and nothing dropped, where the message alone leaves none. Both are said.
+  std::optional<std::vector<int32_t>> fit(Conversation& conversation) const {
+    std::vector<int32_t> ids = ids_of(conversation);
+    if (room_after(ids) >= wanted_room_) return ids;
+    const std::vector<int32_t> fewest = ids_of(conversation.without_turns());
+    const int64_t most_room = room_after(fewest);
+    if (most_room < 1) {
+      fmt::print(stderr,
+                 "(that makes a prompt of {} tokens, the context has {}: not answered; say less)\n",
+                 fewest.size(), context_);
+      return {};
+    }
+    // Half of what fits goes at once: each cut costs the turns after it what was cached.
+    const int64_t room = std::midpoint(wanted_room_, most_room);
+    int dropped = 0;
+    while (room_after(ids) < room && conversation.drop_oldest_turn()) {
+      ++dropped;
+      ids = ids_of(conversation);
+    }
+    if (dropped > 0)
+      fmt::print(
+          stderr,
+          "(the context of {} tokens is full: {} left out from here on; /reset starts anew)\n",
+          context_,
+          dropped == 1 ? "the oldest turn is" : fmt::format("the {} oldest turns are", dropped));
+    return ids;
+  }
+
+ private:
+  std::vector<int32_t> ids_of(const Conversation& conversation) const {
+    auto ids = chat_prompt(template_, tokenizer_, conversation.input());
+    if (!ids) throw_error(ErrorCode::kUsage, "template: {}", ids.error().message);
+    return *std::move(ids);
+  }
+
+  const ChatTemplate& template_;
+  const Tokenizer& tokenizer_;
+  const int64_t context_, wanted_room_;
 };
 
 volatile sig_atomic_t stop_was_asked = 0;
@@ -114,6 +176,7 @@ void chat(ChatFlags& flags) {
   const int64_t context = model->context_length();
   // A quarter at most is kept free for an answer, whatever --max-tokens says.
   const int64_t wanted_room = std::clamp<int64_t>(context / 4, 1, flags.generation.max_tokens);
+  const Window window(chat_template, *tokenizer, context, wanted_room);
   const bool prompts = isatty(STDIN_FILENO) != 0;
   if (prompts)
     fmt::print(stderr,
@@ -129,29 +192,13 @@ void chat(ChatFlags& flags) {
       continue;
     }
     conversation.say("user", line);
-    int dropped = 0;
-    std::vector<int32_t> ids;
-    int64_t room = 0;
-    do {
-      const auto prompt = chat_prompt(chat_template, *tokenizer, conversation.input());
-      if (!prompt) throw_error(ErrorCode::kUsage, "template: {}", prompt.error().message);
-      ids = *prompt;
-      room = context - static_cast<int64_t>(ids.size());
-    } while (room < wanted_room && conversation.drop_oldest_turn() && ++dropped > 0);
-    if (dropped > 0)
-      fmt::print(
-          stderr,
-          "(the context of {} tokens is full: {} left out from here on; /reset starts anew)\n",
-          context,
-          dropped == 1 ? "the oldest turn is" : fmt::format("the {} oldest turns are", dropped));
-    if (room < 1) {
-      fmt::print(stderr,
-                 "(that makes a prompt of {} tokens, the context has {}: not answered; say less)\n",
-                 ids.size(), context);
+    std::optional<std::vector<int32_t>> ids = window.fit(conversation);
+    if (!ids) {
       conversation.take_back();
       continue;
     }
-    request.input_ids = std::move(ids);
+    const int64_t room = window.room_after(*ids);
+    request.input_ids = *std::move(ids);
     request.max_tokens = std::min(flags.generation.max_tokens, room);
     request.min_tokens = std::min(flags.generation.min_tokens, request.max_tokens);
     std::string reply;

@@ -302,5 +302,43 @@ TEST_F(ChatCommand, AFullContextDropsTheOldestTurns) {
   EXPECT_NE(said_.find("the context has 96: not answered"), std::string::npos) << said_;
 }
 
+// A cut on every turn would let none find its prefix.
+TEST_F(ChatCommand, AFullContextIsCutByHalfSoThatTheNextTurnsAreCached) {
+  std::string lines;
+  for (int i = 0; i < 16; ++i) lines += "Tell me of the sea and of ship number 7\\n";
+  const auto answers = chat(lines, "-n 20 --context-length 256 --page-size 1 --stats");
+  ASSERT_EQ(answers.size(), 16u);
+  int cuts = 0;
+  bool cut = false;
+  int64_t context_before = 0;  // of the turn before, with its answer
+  std::istringstream said(said_);
+  for (std::string line; std::getline(said, line);) {
+    if (line.starts_with("(the context of 256 tokens is full: the 4 oldest turns are left out")) {
+      cut = true;
+      ++cuts;
+      continue;
+    }
+    int64_t computed = 0, cached = 0;
+    ASSERT_GE(std::sscanf(line.c_str(), "prefill %ld tokens after %ld cached", &computed, &cached),
+              1)
+        << line;
+    if (cut) {
+      EXPECT_LT(computed + cached, context_before / 2 + 40) << line;
+    } else {  // the last token of an answer was never computed
+      EXPECT_EQ(cached, std::max<int64_t>(context_before - 1, 0)) << line;
+    }
+    context_before = computed + cached + 20;
+    cut = false;
+  }
+  EXPECT_EQ(cuts, 3);
+}
+
+TEST_F(ChatCommand, AMessageThatNeverFitsCostsNoTurn) {
+  const std::string first = "The sea\\n", second = "And the ship?\\n";
+  const std::string flags = "-n 10 --context-length 128";
+  EXPECT_EQ(chat(first + std::string(400, 'a') + "\\n" + second, flags),
+            chat(first + second, flags));
+}
+
 }  // namespace
 }  // namespace foresail
