@@ -103,7 +103,7 @@ int32_t GrammarMatcher::step(int32_t state, int32_t symbol_class) {
 
 int32_t GrammarMatcher::advance(int32_t state, int32_t token) {
   call_end_ = work_ + kMaxCallWork;
-  if (token < 0 || token >= tokens_->vocab_size()) return kDead;
+  if (state == kDead || token < 0 || token >= tokens_->vocab_size()) return kDead;
   if (tokens_->is_control(token)) return step(state, grammar_->class_of(control_symbol(token)));
   const std::string_view bytes = tokens_->bytes(token);
   if (bytes.empty()) return kDead;
@@ -137,6 +137,7 @@ std::vector<uint64_t> GrammarMatcher::find_allowed(int32_t state) {
 }
 
 std::span<const uint64_t> GrammarMatcher::allowed(int32_t state) {
+  if (state == kDead) return nothing_;
   const auto found = masks_.find(state);
   if (found != masks_.end()) return found->second;
   if ((masks_.size() + 1) * nothing_.size() * sizeof(uint64_t) > kMaxMaskBytes) masks_.clear();

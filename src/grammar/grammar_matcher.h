@@ -18,6 +18,7 @@ namespace foresail {
 
 class GrammarMatcher {
  public:
+  // Nothing may follow, not even the end. A grammar may be too complex for its first state.
   static constexpr int32_t kDead = -1;
 
   GrammarMatcher(GrammarPtr grammar, std::shared_ptr<const TokenTrie> tokens);
@@ -26,11 +27,9 @@ class GrammarMatcher {
   // kDead: the token is not allowed.
   int32_t advance(int32_t state, int32_t token);
   // The output may end here.
-  bool can_end(int32_t state) const { return configs_[state].can_end; }
+  bool can_end(int32_t state) const { return state != kDead && configs_[state].can_end; }
   // It must: nothing may follow.
-  bool must_end(int32_t state) const {
-    return configs_[state].can_end && configs_[state].frames.empty();
-  }
+  bool must_end(int32_t state) const { return can_end(state) && configs_[state].frames.empty(); }
   // One bit per token of the vocabulary, lowest first. Valid until the next call of a member.
   std::span<const uint64_t> allowed(int32_t state);
 

@@ -32,8 +32,8 @@ void follow(const foresail::Result<foresail::GrammarPtr>& grammar, const uint8_t
   GrammarMatcher matcher(*grammar, tokens());
   int32_t state = matcher.start();
   for (size_t i = 0; i < size && i < 64; ++i) {
-    if (state == GrammarMatcher::kDead || matcher.exhausted()) return;
     const auto mask = matcher.allowed(state);
+    if (matcher.exhausted()) return;
     const std::vector<uint64_t> bits(mask.begin(), mask.end());
     int32_t chosen = -1;
     for (int32_t step = 0; step < 264; ++step) {

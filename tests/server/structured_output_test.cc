@@ -302,7 +302,8 @@ TEST_F(StructuredOutput, ACallThatIsCut) {
 }
 
 TEST_F(StructuredOutput, GrammarsThatAreTooComplexAreTheClientsError) {
-  // Too much for its first token, and too much later on.
+  // Too much for its first state, for its first token, and later on.
+  const std::string start_of_all = "((a?){400}){200}";
   std::string first, later = "x{30}(";
   for (int i = 0; i < 20; ++i) {
     const std::string one = fmt::format(".{{0,{}}}a.{{{}}}c|", 300 + i, 400 + i);
@@ -311,7 +312,7 @@ TEST_F(StructuredOutput, GrammarsThatAreTooComplexAreTheClientsError) {
   }
   later += "d)";
   const double before = metric(port(), "foresail:requests_rejected_total", "grammar_too_complex");
-  for (const std::string& regex : {first + "d", later}) {
+  for (const std::string& regex : {start_of_all, first + "d", later}) {
     const auto start = std::chrono::steady_clock::now();
     const TestResponse refused = complete({{"regex", regex}, {"max_tokens", 300}});
     expect_refused(refused, "", "too complex to be followed (more than");

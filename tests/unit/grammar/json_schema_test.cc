@@ -1,6 +1,8 @@
 // Schemas as grammars: what comes out is valid, what is valid and spelled our way goes in, and what
 // cannot be kept is refused by name. K16/40 among them.
+#include <algorithm>
 #include <ctime>
+#include <span>
 
 #include "base/json.h"
 #include "schemas/schema_samples.h"
@@ -246,6 +248,20 @@ TEST(GrammarMatcher, GivesUpOnExplodingGrammars) {
   }
   EXPECT_TRUE(matcher.exhausted());
   EXPECT_LT(std::clock() - start, 3 * CLOCKS_PER_SEC);
+}
+
+// It took what lay in front of its states for one of them.
+TEST(GrammarMatcher, MayGiveUpBeforeItsFirstState) {
+  const auto grammar = compile_regex("((a?){400}){200}");
+  ASSERT_TRUE(grammar);
+  GrammarMatcher matcher(*grammar, byte_tokens());
+  EXPECT_TRUE(matcher.exhausted());
+  ASSERT_EQ(matcher.start(), GrammarMatcher::kDead);
+  const std::span<const uint64_t> allowed = matcher.allowed(GrammarMatcher::kDead);
+  EXPECT_TRUE(std::all_of(allowed.begin(), allowed.end(), [](uint64_t bits) { return bits == 0; }));
+  EXPECT_EQ(matcher.advance(GrammarMatcher::kDead, 'a'), GrammarMatcher::kDead);
+  EXPECT_FALSE(matcher.can_end(GrammarMatcher::kDead));
+  EXPECT_FALSE(matcher.must_end(GrammarMatcher::kDead));
 }
 
 }  // namespace
