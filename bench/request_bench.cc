@@ -47,7 +47,7 @@ const Served& served() {
 GenerationSpec parse(const std::string& body) {
   const auto json = parse_ordered_json(body);
   FORESAIL_CHECK(json.has_value(), "{}", json.error().message);
-  auto spec = parse_chat(*json, served().model());
+  auto spec = parse_chat(*json, served().model(), [] { return true; });
   FORESAIL_CHECK(spec.has_value(), "{}", spec.error().message);
   return std::move(*spec);
 }

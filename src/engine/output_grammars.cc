@@ -55,17 +55,17 @@ std::string OutputGrammars::too_complex(const std::string& limit) {
 
 std::string OutputGrammars::find_exceeded_limit(const GrammarPtr& grammar) const {
   {
-    const std::lock_guard lock(tried_mutex_);
-    for (const auto& tried : tried_)
-      if (tried.lock() == grammar) return {};
+    const std::lock_guard lock(trials_mutex_);
+    for (const Trial& trial : trials_)
+      if (trial.grammar.lock() == grammar) return trial.exceeded_limit;
   }
   GrammarMatcher matcher(grammar, trie_);
   matcher.allowed(matcher.start());
-  if (matcher.exhausted()) return matcher.limit();
-  const std::lock_guard lock(tried_mutex_);
-  tried_.push_back(grammar);
-  if (tried_.size() > 2 * kMostMatchers) tried_.pop_front();
-  return {};
+  const std::string limit = matcher.exhausted() ? matcher.limit() : std::string();
+  const std::lock_guard lock(trials_mutex_);
+  trials_.push_back({grammar, limit});
+  if (trials_.size() > 2 * kMostMatchers) trials_.pop_front();
+  return limit;
 }
 
 std::shared_ptr<const TokenTrie> OutputGrammars::make_trie() const {

@@ -40,8 +40,12 @@ class OutputGrammars {
   mutable std::once_flag trie_made_;
   mutable std::shared_ptr<const TokenTrie> trie_;
   std::vector<std::shared_ptr<GrammarMatcher>> matchers_;  // the latest first
-  mutable std::mutex tried_mutex_;
-  mutable std::deque<std::weak_ptr<const Grammar>> tried_;  // and found to be followed
+  struct Trial {
+    std::weak_ptr<const Grammar> grammar;
+    std::string exceeded_limit;  // empty: it can be followed
+  };
+  mutable std::mutex trials_mutex_;
+  mutable std::deque<Trial> trials_;  // the latest last
 };
 
 }  // namespace foresail

@@ -8,7 +8,8 @@
 namespace foresail {
 namespace {
 
-using Parse = ApiResult<GenerationSpec> (*)(const OrderedJson&, const ServedModel&);
+using Parse = ApiResult<GenerationSpec> (*)(const OrderedJson&, const ServedModel&,
+                                            const MayCompile&);
 using Project = std::unique_ptr<Projection> (*)(const GenerationSpec&, const ServedModel&);
 
 void add_generation_route(Router& router, RouteContext context, const char* path, Parse parse,
@@ -18,7 +19,12 @@ void add_generation_route(Router& router, RouteContext context, const char* path
                 Serving& serving = *context.serving;
                 const auto body = read_json(*exchange, serving.model.limits);
                 if (!body) return;
-                ApiResult<GenerationSpec> spec = parse(body->root(), serving.model);
+                bool waits = false;
+                ApiResult<GenerationSpec> spec = parse(body->root(), serving.model, [&] {
+                  waits = !exchange->take_turn();
+                  return !waits;
+                });
+                if (waits) return;
                 if (!spec) {
                   serving.metrics.count_rejection(spec.error().code.empty() ? "invalid"
                                                                             : spec.error().code);

@@ -51,8 +51,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const auto body = foresail::parse_ordered_json(text, {.max_depth = 128});
   if (!body) return 0;
-  check(foresail::parse_completion(*body, model()));
-  check(foresail::parse_chat(*body, model()));
-  check(foresail::parse_generate(*body, model()));
+  check(foresail::parse_completion(*body, model(), [] { return true; }));
+  check(foresail::parse_chat(*body, model(), [] { return true; }));
+  check(foresail::parse_generate(*body, model(), [] { return true; }));
   return 0;
 }

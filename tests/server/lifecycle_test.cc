@@ -1,8 +1,10 @@
 // Rows 10 and 97 to 105 of the conformance checklist: clients that leave or dawdle, and the end.
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <deque>
 #include <thread>
 
@@ -226,15 +228,16 @@ TEST_F(Lifecycle, Row103IdleConnectionsDoNotBlockANewRequest) {
   EXPECT_EQ(idle[0]->get("/livez").status, 200);
 }
 
+bool is_answered(const TestClient& client) {
+  pollfd poll{.fd = client.descriptor(), .events = POLLIN, .revents = 0};
+  return ::poll(&poll, 1, 0) > 0;
+}
+
 // Two threads, and two bodies that take one each for long: who asks for little does not wait.
 TEST_F(Lifecycle, LargeBodiesLeaveAThreadForOthers) {
   OrderedJson body;
   body["prompt"] = std::string(8 << 20, 'a');
   const std::string request = request_text("POST", "/v1/completions", body.dump());
-  const auto is_answered = [](const TestClient& client) {
-    pollfd poll{.fd = client.descriptor(), .events = POLLIN, .revents = 0};
-    return ::poll(&poll, 1, 0) > 0;
-  };
   std::deque<TestClient> clients;
   std::vector<std::thread> senders;
   for (int i = 0; i < 3; ++i) clients.emplace_back(port());
@@ -251,6 +254,31 @@ TEST_F(Lifecycle, LargeBodiesLeaveAThreadForOthers) {
   clients.pop_back();
   for (TestClient& client : clients) EXPECT_EQ(client.read().status, 400);  // too long
   EXPECT_EQ(get("/livez").status, 200);
+}
+
+// Grammars that take long, each another one: two at once would hold both threads until two are
+// left.
+TEST_F(Lifecycle, NewGrammarsLeaveAThreadForOthers) {
+  std::deque<TestClient> clients;
+  for (int i = 0; i < 12; ++i) {
+    OrderedJson body;
+    body["prompt"] = "a";
+    body["regex"] = fmt::format("((a?){{400}}){{{}}}", 200 + i);
+    clients.emplace_back(port());
+    clients.back().send(request_text("POST", "/v1/completions", body.dump()));
+  }
+  TestClient other(port());
+  int answers = 0;
+  while (std::count_if(clients.begin(), clients.end(), is_answered) < 10) {
+    ASSERT_EQ(other.get("/livez").status, 200);
+    ++answers;
+  }
+  EXPECT_GT(answers, 60);
+  for (TestClient& client : clients) {
+    const TestResponse response = client.read();
+    EXPECT_EQ(response.status, 400);
+    EXPECT_THAT(response.body, testing::HasSubstr("too complex to be followed"));
+  }
 }
 
 TEST_F(Lifecycle, ClientsMayLeaveWhileTheirLargeBodiesWait) {

@@ -135,7 +135,8 @@ ApiResult<RenderedChat> render_chat(const OrderedJson& body, const ServedModel& 
   return chat;
 }
 
-ApiResult<GenerationSpec> parse_chat(const OrderedJson& body, const ServedModel& model) {
+ApiResult<GenerationSpec> parse_chat(const OrderedJson& body, const ServedModel& model,
+                                     const MayCompile& may_compile) {
   if (auto error = check_object(body)) return tl::unexpected(*error);
   JsonObject fields(body);
   if (auto error = check_model_name(fields, model)) return tl::unexpected(*error);
@@ -163,7 +164,7 @@ ApiResult<GenerationSpec> parse_chat(const OrderedJson& body, const ServedModel&
   if (!chat) return tl::unexpected(chat.error());
   const bool may_call = chat->tools.may_call();
   const ReasoningStart reasoning = reasoning_start(*chat, model.syntax);
-  compile_output(fields, form, {reasoning, may_call ? &chat->tools : nullptr}, model,
+  compile_output(fields, form, {reasoning, may_call ? &chat->tools : nullptr}, model, may_compile,
                  spec.options.grammar);
   if (fields.fault()) return tl::unexpected(api_error(*fields.fault()));
   spec.syntax = model.syntax.only(separates, may_call);

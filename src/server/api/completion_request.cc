@@ -17,7 +17,8 @@ constexpr std::array<std::string_view, 9> kUnsupported = {
 
 }  // namespace
 
-ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const ServedModel& model) {
+ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const ServedModel& model,
+                                           const MayCompile& may_compile) {
   if (auto error = check_object(body)) return tl::unexpected(*error);
   JsonObject fields(body);
   if (auto error = check_model_name(fields, model)) return tl::unexpected(*error);
@@ -38,7 +39,7 @@ ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const Served
   if (echo) spec.options.prompt_top_logprobs = spec.options.top_logprobs;
   int64_t max_tokens = kDefaultMaxTokens;
   fields.integer("max_tokens", echo ? 0 : 1, INT32_MAX, max_tokens);
-  compile_output(fields, read_output_form(fields), {}, model, spec.options.grammar);
+  compile_output(fields, read_output_form(fields), {}, model, may_compile, spec.options.grammar);
   PromptList prompts;
   read_prompts(fields, "prompt", model, prompts);
   if (fields.fault()) return tl::unexpected(api_error(*fields.fault()));

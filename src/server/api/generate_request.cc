@@ -35,7 +35,8 @@ void read_logprobs(JsonObject& fields, const ServedModel& model, GenerationSpec&
 
 }  // namespace
 
-ApiResult<GenerationSpec> parse_generate(const OrderedJson& body, const ServedModel& model) {
+ApiResult<GenerationSpec> parse_generate(const OrderedJson& body, const ServedModel& model,
+                                         const MayCompile& may_compile) {
   if (auto error = check_object(body)) return tl::unexpected(*error);
   JsonObject fields(body);
   GenerationSpec spec;
@@ -55,7 +56,8 @@ ApiResult<GenerationSpec> parse_generate(const OrderedJson& body, const ServedMo
   spec.seeded = sampling.has("sampling_seed");
   sampling.integer("sampling_seed", INT64_MIN, INT64_MAX, spec.options.sampling.seed);
   refuse_unsupported(sampling, kUnsupportedSampling);
-  compile_output(sampling, read_output_form(sampling), {}, model, spec.options.grammar);
+  compile_output(sampling, read_output_form(sampling), {}, model, may_compile,
+                 spec.options.grammar);
   if (sampling.fault()) return tl::unexpected(api_error(*sampling.fault()));
 
   refuse_unsupported(fields, kUnsupported);

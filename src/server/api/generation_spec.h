@@ -2,6 +2,7 @@
 // without the engine. Made only by the parse functions below.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,15 @@ struct GenerationSpec {
   bool parses() const { return syntax.tools != nullptr || syntax.reasoning != nullptr; }
 };
 
-ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const ServedModel& model);
-ApiResult<GenerationSpec> parse_chat(const OrderedJson& body, const ServedModel& model);
-ApiResult<GenerationSpec> parse_generate(const OrderedJson& body, const ServedModel& model);
+// Asked before a grammar is compiled and tried, which takes up to a tenth of a second. Where it is
+// false the request is refused.
+using MayCompile = std::function<bool()>;
+
+ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const ServedModel& model,
+                                           const MayCompile& may_compile);
+ApiResult<GenerationSpec> parse_chat(const OrderedJson& body, const ServedModel& model,
+                                     const MayCompile& may_compile);
+ApiResult<GenerationSpec> parse_generate(const OrderedJson& body, const ServedModel& model,
+                                         const MayCompile& may_compile);
 
 }  // namespace foresail

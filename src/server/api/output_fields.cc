@@ -227,7 +227,7 @@ OutputForm read_output_form(JsonObject& fields) {
 }
 
 void compile_output(JsonObject& fields, const OutputForm& form, const OutputFrame& frame,
-                    const ServedModel& model, GrammarPtr& grammar) {
+                    const ServedModel& model, const MayCompile& may_compile, GrammarPtr& grammar) {
   const bool calls = frame.tools != nullptr && frame.tools->constrains();
   OutputFrame kept = frame;
   if (form.kind == Kind::kFree && !calls) return;
@@ -239,7 +239,8 @@ void compile_output(JsonObject& fields, const OutputForm& form, const OutputFram
   const std::string key = key_of(form, kept);
   if (key.size() > kMaxSchemaBytes)
     return fields.refuse(field, fmt::format("is longer than {} bytes", kMaxSchemaBytes));
-  Result<GrammarPtr> compiled = model.grammars->get(key, [&] {
+  Result<GrammarPtr> compiled = model.grammars->get(key, [&]() -> Result<GrammarPtr> {
+    if (!may_compile()) return input_error("cannot be compiled now");
     return compile_grammar([&](GrammarBuilder& builder, int32_t from) {
       return add_output(builder, from, form, kept, model.syntax);
     });

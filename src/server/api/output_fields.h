@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "grammar/grammar.h"
+#include "server/api/generation_spec.h"
 #include "server/api/json_object.h"
 #include "server/api/tool_fields.h"
 #include "server/served_model.h"
@@ -28,8 +29,9 @@ struct OutputFrame {
   const ToolRequest* tools = nullptr;  // null: no calls
 };
 
-// Sets `grammar`; null where the output is free. What cannot be kept is a fault of its field.
+// Sets `grammar`; null where the output is free. What cannot be kept is a fault of its field, and
+// so is what may not be compiled.
 void compile_output(JsonObject& fields, const OutputForm& form, const OutputFrame& frame,
-                    const ServedModel& model, GrammarPtr& grammar);
+                    const ServedModel& model, const MayCompile& may_compile, GrammarPtr& grammar);
 
 }  // namespace foresail

@@ -283,16 +283,11 @@ void Connection::dispatch() {
   serve_in_turn();
 }
 
-// To parse and tokenize what a large body holds takes up to seconds.
 void Connection::serve_in_turn() {
   const auto exchange = exchange_;
   if (exchange == nullptr) return;  // its client left while it waited
-  const bool is_long = exchange->request().body.size() > kSmallBodyBytes;
-  const LongRequests::Turn turn = is_long ? long_requests_.take_turn() : LongRequests::Turn();
-  if (is_long && !turn)
-    return exchange->after(LongRequests::delay(counters_.incoming_bytes),
-                           [this] { serve_in_turn(); });
-  application_.serve(exchange);
+  if (!exchange->serve())
+    return exchange->after(long_requests_.delay(), [this] { serve_in_turn(); });
   exchange->forget_body();  // parsed by now: it shall not stay as long as an answer takes
   holds_body(0);
 }

@@ -12,7 +12,8 @@
 namespace foresail {
 
 // The exchange of a connection; outlives it as a handle that does nothing.
-class ConnectionExchange final : public Exchange {
+class ConnectionExchange final : public Exchange,
+                                 public std::enable_shared_from_this<ConnectionExchange> {
  public:
   ConnectionExchange(std::shared_ptr<Connection> connection, HttpRequest request)
       : connection_(std::move(connection)), request_(std::move(request)) {}
@@ -56,6 +57,24 @@ class ConnectionExchange final : public Exchange {
         });
   }
   bool answered() const override { return answered_; }
+  bool take_turn() override {
+    LongRequests& long_requests = connection_->long_requests_;
+    if (!turn_) turn_ = long_requests.take_turn();
+    if (turn_)
+      place_.reset();
+    else if (!place_)
+      place_ = long_requests.take_place();
+    return turn_ != nullptr;
+  }
+
+  // False: it waits for its turn.
+  bool serve() {
+    const TurnsEnd end{turn_};
+    // To parse and tokenize what a large body holds takes up to seconds.
+    const bool is_long = place_ || request_.body.size() > kSmallBodyBytes;
+    if (!is_long || take_turn()) connection_->application_.serve(shared_from_this());
+    return !place_;
+  }
 
   void end() {
     over_ = true;
@@ -72,8 +91,15 @@ class ConnectionExchange final : public Exchange {
     connection_->application_.answered(request_, status);
   }
 
+  struct TurnsEnd {
+    LongRequests::Turn& turn;
+    ~TurnsEnd() { turn.reset(); }
+  };
+
   std::shared_ptr<Connection> connection_;
   HttpRequest request_;
+  LongRequests::Turn turn_;    // while it is served
+  LongRequests::Place place_;  // while it waits for that
   std::function<void()> gone_;
   bool answered_ = false;
   bool streaming_ = false;

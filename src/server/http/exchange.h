@@ -33,6 +33,9 @@ class Exchange {
   // Runs `function` later, unless the exchange has ended. One timer: a second call replaces it.
   virtual void after(std::chrono::milliseconds delay, std::function<void()> function) = 0;
   virtual bool answered() const = 0;  // or begun to
+  // To be asked before work of a tenth of a second or more, of which one thread stays free. False:
+  // the exchange is left unanswered, and served again from its beginning when that may be done.
+  virtual bool take_turn() = 0;
 };
 
 // What the HTTP side calls, all on strands, at several connections at once.

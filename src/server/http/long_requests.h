@@ -1,11 +1,10 @@
-// Requests whose bodies are large: however many come, one thread of the server is left for all
-// else. Owner: HttpServer. Thread rule: any thread; never waits.
+// Requests whose bodies are large or whose grammars are new: however many come, one thread of the
+// server is left for all else. Owner: HttpServer. Thread rule: any thread; never waits.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <memory>
 
 namespace foresail {
@@ -25,15 +24,22 @@ class LongRequests {
     return nullptr;
   }
 
-  // After which one without a turn asks again: the more wait, the longer, so that asking costs
-  // little however many they are.
-  static std::chrono::milliseconds delay(uint64_t waiting_bytes) {
-    return std::chrono::milliseconds(5 + (waiting_bytes >> 20));
+  struct GoOn {
+    void operator()(LongRequests* of) const { --of->waiting_; }
+  };
+  using Place = std::unique_ptr<LongRequests, GoOn>;
+  // Of one without a turn, as long as it waits for one.
+  Place take_place() {
+    ++waiting_;
+    return Place(this);
   }
+  // After which it asks again: the more wait, the longer, so that asking costs little however many
+  // they are.
+  std::chrono::milliseconds delay() const { return std::chrono::milliseconds(5 + waiting_ / 16); }
 
  private:
   const int most_;
-  std::atomic<int> running_{0};
+  std::atomic<int> running_{0}, waiting_{0};
 };
 
 }  // namespace foresail
