@@ -33,6 +33,7 @@ struct Answer {
   std::string text;
   bool scores_prompt = false;
   std::vector<TokenLogprobs> logprobs, prompt_logprobs;  // where they were asked for
+  bool finished = false;                                 // stats are there then
   GenerationStats stats;
 };
 
@@ -63,7 +64,9 @@ std::vector<Answer> submit_lines(EngineLoop& loop, const std::string& content,
       answer.text += event.text;
       if (event.logprobs) answer.logprobs.push_back(*event.logprobs);
       if (!event.prompt_logprobs.empty()) answer.prompt_logprobs = event.prompt_logprobs;
-      if (event.finish) answer.stats = stats;
+      if (!event.finish) return;
+      answer.finished = true;
+      answer.stats = stats;
     });
   }
   return answers;
@@ -102,6 +105,44 @@ OrderedJson answer_json(const Answer& answer) {
   return json;
 }
 
+// The answers in the order of their lines, each as soon as it and those before it are there: a run
+// that is interrupted keeps what it has done.
+class AnswerWriter {
+ public:
+  AnswerWriter(const std::vector<Answer>& answers, const std::string& path)
+      : answers_(answers), path_(path) {
+    if (path != "-") file_.open(path, std::ios::binary);
+    require_written();
+  }
+  void write_finished() {
+    const size_t before = next_;
+    for (; next_ < answers_.size(); ++next_) {
+      const Answer& answer = answers_[next_];
+      if (!answer.finished && !answer.error) break;
+      const std::string line = json_text(answer_json(answer)) + "\n";
+      if (file_.is_open())
+        file_ << line;
+      else
+        fmt::print("{}", line);
+    }
+    if (next_ == before) return;
+    file_.flush();
+    std::fflush(stdout);
+    require_written();
+  }
+
+ private:
+  void require_written() const {
+    if (!file_ || std::ferror(stdout) != 0)
+      throw_error(ErrorCode::kUsage, "cannot write {}", path_ == "-" ? "standard output" : path_);
+  }
+
+  const std::vector<Answer>& answers_;
+  const std::string path_;
+  std::ofstream file_;  // not open: standard output
+  size_t next_ = 0;
+};
+
 void print_stats(const EngineStats& stats, double elapsed_s) {
   fmt::print(stderr,
              "{} requests, {} prompt tokens ({} cached), {} output tokens in {:.3f} s ({:.1f} "
@@ -123,24 +164,15 @@ void generate(GenerateFlags& flags) {
   EngineLoop loop(*model, tokenizer.get(), flags.engine.engine);
   const auto start = std::chrono::steady_clock::now();
   const std::vector<Answer> answers = submit_lines(loop, content, defaults);
-  while (loop.step()) {
-  }
+  AnswerWriter writer(answers, flags.output);
+  writer.write_finished();
+  while (loop.step()) writer.write_finished();
+  writer.write_finished();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
 
-  std::string lines;
   std::vector<const Answer*> refused;
-  for (const Answer& answer : answers) {
-    lines += json_text(answer_json(answer)) + "\n";
+  for (const Answer& answer : answers)
     if (answer.error) refused.push_back(&answer);
-  }
-  if (flags.output == "-") {
-    fmt::print("{}", lines);
-    std::fflush(stdout);
-  } else {
-    std::ofstream file(flags.output, std::ios::binary);
-    file << lines;
-    if (!file.flush()) throw_error(ErrorCode::kUsage, "cannot write {}", flags.output);
-  }
   if (flags.stats) print_stats(loop.stats(), elapsed.count());
   const auto failed = std::find_if(answers.begin(), answers.end(), [](const Answer& answer) {
     return !answer.error && answer.stats.finish == FinishReason::kFailed;
@@ -174,7 +206,9 @@ void add_generate_command(Command& app) {
       "without one: greedy), presence_penalty, frequency_penalty, seed, stop, ignore_eos, "
       "speculative (drafts, or false), top_logprobs, "
       "prompt_top_logprobs, priority, cache_salt.");
-  command->add_option("--output,-o", flags->output, "JSON lines in the same order; -: stdout")
+  command
+      ->add_option("--output,-o", flags->output,
+                   "JSON lines in the same order, each as soon as it is there; -: stdout")
       ->required();
   command->add_flag("--stats", flags->stats, "print tokens/s, steps and accept length");
   command->callback([flags] { generate(*flags); });

@@ -91,6 +91,42 @@ TEST_F(GenerateCommand, ItsInputIsNotWrittenOver) {
   }
 }
 
+// Minutes of work, of which what was done by then is there when the program is killed.
+TEST_F(GenerateCommand, AnInterruptedRunKeepsItsAnswers) {
+  const std::string answered = R"({"input_ids": [5, 6, 7], "max_tokens": 3, "ignore_eos": true})";
+  std::string lines = answered + "\n{\n" + answered + "\n";
+  for (int i = 0; i < 2000; ++i)
+    lines += R"({"prompt": "Once", "max_tokens": 1900, "ignore_eos": true})"
+             "\n";
+  std::ofstream(path("in.jsonl")) << lines;
+  const std::string out = path("out.jsonl");
+  const std::string script =
+      std::string(FORESAIL_BIN_DIR) + "/foresail generate " + model_path("tales") +
+      " --quiet --max-running-requests 1 --requests " + path("in.jsonl") + " -o " + out +
+      " 2>/dev/null & while kill -0 $! 2>/dev/null && " + "[ \"$(cat " + out +
+      " 2>/dev/null | wc -l)\" -lt 3 ]; do sleep 0.01; done; kill -9 $!";
+  ASSERT_EQ(WEXITSTATUS(std::system(script.c_str())), 0) << "it had ended by itself";
+  std::vector<Json> answers;
+  std::ifstream file(out);
+  for (std::string line; answers.size() < 3 && std::getline(file, line);)
+    answers.push_back(Json::parse(line));
+  ASSERT_EQ(answers.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(answers[i]["line"], i + 1);
+  EXPECT_EQ(answers[0]["token_ids"].size(), 3u);
+  EXPECT_TRUE(answers[1].contains("error"));
+  EXPECT_EQ(answers[2]["token_ids"], answers[0]["token_ids"]);
+}
+
+// Before anything is computed, and with what was written before as it was.
+TEST_F(GenerateCommand, WhatCannotBeWrittenIsSaid) {
+  const std::string lines = request_lines(2);
+  EXPECT_EQ(run(lines, "", "no/such/folder"), 2);
+  EXPECT_NE(errors_.find("cannot write "), std::string::npos) << errors_;
+  std::ofstream(path("kept.jsonl")) << "answers of another run\n";
+  EXPECT_EQ(run(lines, "--cpu-isa none", "kept.jsonl"), 2);
+  EXPECT_EQ(read_text_file(path("kept.jsonl"), 1 << 20), "answers of another run\n");
+}
+
 TEST_F(GenerateCommand, ABadLineIsNamedAndTheOthersRun) {
   const std::string good = R"({"input_ids": [5, 6, 7], "max_tokens": 3, "ignore_eos": true})";
   EXPECT_EQ(run(good + "\n\n{\"input_ids\": [5], \"max_tokens\": \"x\"}\n" + good + "\n", ""), 2);
