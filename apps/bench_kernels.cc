@@ -5,6 +5,7 @@
 #include "apps/bench_commands.h"
 #include "apps/flag_checks.h"
 #include "apps/probe_line.h"
+#include "apps/progress_line.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "bench/kernel_bench.h"
@@ -63,7 +64,13 @@ void bench_kernels(KernelFlags& flags) {
   if (!flags.json) fmt::print(stderr, "timing {} operations, up to a second each\n", cases.size());
   const Floors before = bench.probe();
   std::vector<KernelTime> times;
-  for (const KernelCase& kernel_case : cases) times.push_back(bench.time(kernel_case));
+  ProgressLine progress(!flags.json);
+  for (const KernelCase& kernel_case : cases) {
+    progress.show(fmt::format("{} of {}: {} {}", times.size() + 1, cases.size(), kernel_case.op,
+                              kernel_case.shape));
+    times.push_back(bench.time(kernel_case));
+  }
+  progress.clear();
   const Floors after = bench.probe(), fastest = fastest_of(before, after);
   if (!flags.json)
     fmt::print("{:<19}{:<34}{:>11}{:>11}{:>8}{:>8}{:>9}{:>8}\n", "op", "shape", "fastest us",

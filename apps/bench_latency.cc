@@ -9,6 +9,7 @@
 #include "apps/flag_checks.h"
 #include "apps/model_flags.h"
 #include "apps/probe_line.h"
+#include "apps/progress_line.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "engine/latency_bench.h"
@@ -102,21 +103,28 @@ void bench_passes(BenchFlags& flags) {
   LatencyBench bench(*model, 1);
   // Judged by what the machine could do before or after them, so printed when both are known.
   std::vector<Row> rows;
-  if (!flags.batch.model.quiet)
-    fmt::print(stderr, "timing {} passes\n",
-               flags.prefill.size() + flags.depths.size() * flags.widths.size());
-  for (const int64_t length : flags.prefill)
+  const size_t passes = flags.prefill.size() + flags.depths.size() * flags.widths.size();
+  if (!flags.batch.model.quiet) fmt::print(stderr, "timing {} passes\n", passes);
+  ProgressLine progress(!flags.batch.model.quiet);
+  const auto show_next = [&](int64_t width, int64_t depth) {
+    progress.show(fmt::format("{} of {}: {} rows at {}", rows.size() + 1, passes, width, depth));
+  };
+  for (const int64_t length : flags.prefill) {
+    show_next(length, 0);
     rows.push_back({"prefill", bench.time_pass(length, 0, true,
                                                std::max(1, length > 1024 ? 2 : flags.runs / 3))});
+  }
   for (const int64_t depth : flags.depths) {
     if (depth > 0) bench.time_pass(depth, 0, true, 1);
     PassTime one_row;
     for (const int64_t width : flags.widths) {
+      show_next(width, depth);
       const PassTime time = bench.time_pass(width, depth, false, flags.runs * 3);
       if (width == 1) one_row = time;
       rows.push_back({width == 1 ? "decode" : "verify", time, width_cost(time, one_row)});
     }
   }
+  progress.clear();
   const Floors after = probe(), fastest = fastest_of(before, after);
   if (!flags.batch.json)
     fmt::print("{:<8} {:>6} {:>7} {:>10} {:>10} {:>9} {:>10} {:>10} {:>9} {:>9} {:>10}\n", "pass",

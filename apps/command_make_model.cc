@@ -1,8 +1,8 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "apps/command.h"
 #include "apps/flag_checks.h"
+#include "apps/progress_line.h"
 #include "base/error.h"
 #include "checkpoint/model_writer.h"
 #include "engine/memory_plan.h"
@@ -20,12 +20,11 @@ void make_model(const MakeModelFlags& flags) {
   const std::optional<int64_t> layers =
       flags.layers > 0 ? std::optional(flags.layers) : std::nullopt;
   const Preset preset = make_preset(flags.preset, layers);
-  const bool shows_progress = isatty(STDERR_FILENO) != 0;
+  ProgressLine progress;
   write_preset(flags.dir, preset, flags.seed, [&](uint64_t done, uint64_t total) {
-    if (shows_progress)
-      fmt::print(stderr, "\rwriting {} of {}", format_bytes(done), format_bytes(total));
+    progress.show(fmt::format("writing {} of {}", format_bytes(done), format_bytes(total)));
   });
-  if (shows_progress) fmt::print(stderr, "\r\033[K");
+  progress.clear();
   fmt::print("{}: {} with random weights (seed {}){}\n", flags.dir, flags.preset, flags.seed,
              preset.draft ? ", draft head in " + flags.dir + "/draft" : "");
 }

@@ -1,31 +1,33 @@
 #include "apps/model_flags.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 
 #include "apps/flag_checks.h"
 #include "apps/flag_groups.h"
+#include "apps/progress_line.h"
 #include "base/error.h"
 
 namespace foresail {
 namespace {
 
-// Draws only on a terminal, and only once loading has taken long enough to be noticed.
+// Draws only once loading has taken long enough to be noticed.
 LoadProgress progress_bar() {
-  if (isatty(STDERR_FILENO) == 0) return {};
-  return [start = std::chrono::steady_clock::now(), shown = -1](uint64_t done,
-                                                                uint64_t total) mutable {
+  const auto line = std::make_shared<ProgressLine>();
+  if (!line->is_shown()) return {};
+  return [line, start = std::chrono::steady_clock::now(), shown = -1](uint64_t done,
+                                                                      uint64_t total) mutable {
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     // Optional tensors (an MTP layer) come after the total that was announced.
     const int percent =
         total == 0 ? 100 : static_cast<int>(std::min<uint64_t>(100, 100 * done / total));
     if (elapsed.count() < 0.7 || percent == shown) return;
     shown = percent;
-    fmt::print(stderr, "\rloading [{:<40}] {:3}%", std::string(percent * 40 / 100, '#'), percent);
-    if (done >= total) fmt::print(stderr, "\r\033[K");
+    line->show(
+        fmt::format("loading [{:<40}] {:3}%", std::string(percent * 40 / 100, '#'), percent));
+    if (done >= total) line->clear();
   };
 }
 

@@ -1,8 +1,9 @@
 // The programs in bench/, of which a build may have only some: as `foresail` itself they say in one
-// line what is wrong.
+// line what is wrong. And `foresail bench` on a terminal.
 #include <filesystem>
 
 #include "engine/command_errors.h"
+#include "engine/terminal.h"
 
 namespace foresail {
 namespace {
@@ -53,6 +54,26 @@ TEST_F(BenchPrograms, OfTheGpu) {
   expect_refused_by("path_bench", "tiny-mla", 4, "error: --device cuda: no usable GPU was found");
   expect_refused_by("layer_bench", "1", 4, "error: --device cuda: no usable GPU was found");
   expect_refused_by("mla_decode_bench", "--tiny", 4, "error: no usable GPU: ");
+}
+
+// Rows come at the end, when the machine was probed again; until then a terminal shows how far it
+// is.
+TEST(BenchCommand, ATerminalShowsHowFarItIs) {
+  const std::string foresail = std::string(FORESAIL_BIN_DIR) + "/foresail";
+  Terminal kernels({foresail, "bench", "kernels", "--threads", "1", "--filter", "rms_norm"});
+  const std::string first = kernels.show_until("\r1 of ");
+  EXPECT_EQ(first.find("of read"), std::string::npos) << first;
+  const std::string rest = kernels.show_until("cache: faster");
+  EXPECT_THAT(rest, testing::HasSubstr("\r2 of "));
+  // It goes before the table comes.
+  EXPECT_THAT(rest, testing::HasSubstr("\r\033[Kop "));
+  EXPECT_EQ(kernels.wait_status(), 0);
+
+  Terminal latency({foresail, "bench", "latency", model_path("tales"), "--prefill", "8", "--depth",
+                    "8", "--width", "1,2", "--runs", "1"});
+  EXPECT_THAT(latency.show_until("probes, "), testing::HasSubstr("\r3 of 3: 2 rows at 8\033[K"));
+  latency.show_until("nothing more");
+  EXPECT_EQ(latency.wait_status(), 0);
 }
 
 }  // namespace

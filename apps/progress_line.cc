@@ -1,0 +1,24 @@
+#include "apps/progress_line.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace foresail {
+
+ProgressLine::ProgressLine(bool wanted) : is_shown_(wanted && isatty(STDERR_FILENO) != 0) {}
+
+void ProgressLine::show(std::string_view text) {
+  if (!is_shown_) return;
+  fmt::print(stderr, "\r{}\033[K", text);
+  drawn_ = true;
+}
+
+void ProgressLine::clear() {
+  if (!drawn_) return;
+  std::fputs("\r\033[K", stderr);
+  drawn_ = false;
+}
+
+}  // namespace foresail
