@@ -326,25 +326,29 @@ void Generation::release() noexcept {
     serving_.open.release(static_cast<int64_t>(record_.choices.size()));
 }
 
-void Generation::finish() {
+// The end of the answer, made by the one of these that it takes. An exchange that finds no memory
+// after its last byte is over, and tells nobody that the client is gone.
+template <typename Whole, typename Last>
+void Generation::send_end(const Whole& whole, const Last& last) {
   release();
-  if (!streaming_) {
-    exchange_->send({.body = projection_->whole(record_)});
-  } else {
-    exchange_->write(projection_->closing(record_));
+  try {
+    if (!streaming_) return exchange_->send(whole());
+    exchange_->write(last());
     if (!closed_) exchange_->finish();
+  } catch (const std::exception&) {
+    client_gone();
+    throw;
   }
+}
+
+void Generation::finish() {
+  send_end([&] { return HttpResponse{.body = projection_->whole(record_)}; },
+           [&] { return projection_->closing(record_); });
   if (!closed_) close("done");
 }
 
 void Generation::fail(const ApiError& error) {
-  release();
-  if (!streaming_) {
-    exchange_->send(to_response(error));
-  } else {
-    exchange_->write(event(to_json(error)));
-    if (!closed_) exchange_->finish();
-  }
+  send_end([&] { return to_response(error); }, [&] { return event(to_json(error)); });
   if (closed_) return;
   for (const Choice& choice : record_.choices)
     if (!choice.finish) ++serving_.metrics.ended_by_abort;

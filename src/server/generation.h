@@ -59,6 +59,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool scores_prompt() const { return spec_.options.prompt_top_logprobs.has_value(); }
   bool all_ended() const;
   void release() noexcept;
+  template <typename Whole, typename Last>
+  void send_end(const Whole& whole, const Last& last);
   void finish();
   void fail(const ApiError& error);
   void client_gone();

@@ -104,6 +104,7 @@ const OrderedJson kShort = {{"prompt", "a"}, {"max_tokens", 3}, {"temperature", 
 void expect_nothing_left(Server& server, const std::string& text) {
   const int port = server.port();
   EXPECT_TRUE(eventually([&] { return owned_pages(port) == 0; }));
+  EXPECT_TRUE(eventually([&] { return server.open_requests().empty(); }));
   EXPECT_TRUE(eventually([&] {
     return TestClient(port).post("/flush_cache", nullptr).status == 200;
   })) << "a stream still counts";
