@@ -122,7 +122,9 @@ __device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
                                                   const CUtensorMap* small_map, uint32_t shared,
                                                   int first_kv_end, const EarlyPages<4>& early) {
   using L = WideLayout;
-  const uint64_t policy = ptx::evict_first_policy();
+  // Keys that more than two pairs read are not marked as read once: L2 may drop them before the
+  // last of the pairs comes.
+  const uint64_t policy = p.row_sets > 2 ? ptx::evict_normal_policy() : ptx::evict_first_policy();
   Walker walker = WideShare<kPaired>::walker(p, first_kv_end);
   Segment segment;
   const int big_box_log2 = min(p.page_log2, kTileLog2 - 1);
