@@ -353,7 +353,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Walker walker(params, blockIdx.x, first);
   if (warp >= 8) {
     ptx::register_decrease<L::kProducerRegisters>();
-    if (warp == 8) produce_keys<L>(params, &page_map, &small_map, shared, walker, early);
+    if (warp == 8) {
+      Walker rest = walker;
+      int asked = 0;
+      if constexpr (kPlain<Params>) {
+        asked = ask_first_tile<L>(params, &page_map, shared, rest, early, first);
+      }
+      produce_keys<L>(params, &page_map, &small_map, shared, rest, early, asked);
+    }
     if (warp == 11) {
       find_tag(params, reinterpret_cast<TagPlace*>(smem + L::kTagPlace),
                shared + L::kTagPlace + offsetof(TagPlace, full), walker);

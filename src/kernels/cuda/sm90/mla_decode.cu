@@ -94,20 +94,24 @@ EncodeTiled encode_function() {
   return function;
 }
 
-// A map of [row_count, 576] elements whose boxes are 128 bytes of columns, swizzled, x box_rows.
+// A map of [row_count, 576] elements whose boxes are 128 bytes of columns, swizzled, x box_rows. If
+// box_chunks is not 0 the 128 bytes of columns (a chunk) are a dimension of the map, and a box has
+// so many of them one behind the other: one copy instead of many.
 bool encode_rows(CUtensorMap* map, MlaCacheType type, const void* base, uint64_t row_count,
-                 uint32_t box_rows, CUtensorMapL2promotion promotion) {
+                 uint32_t box_rows, uint32_t box_chunks, CUtensorMapL2promotion promotion) {
   const bool codes = type == MlaCacheType::kE4m3;
   const uint32_t element_bytes = codes ? 1 : sizeof(__nv_bfloat16);
-  const cuuint64_t sizes[2] = {mla::kKeyDim, row_count};
-  const cuuint64_t strides[1] = {mla::kKeyDim * element_bytes};
-  const cuuint32_t box[2] = {128 / element_bytes, box_rows};
-  const cuuint32_t steps[2] = {1, 1};
+  const cuuint64_t chunk = 128 / element_bytes;
+  const cuuint64_t sizes[3] = {box_chunks > 0 ? chunk : mla::kKeyDim, row_count,
+                               mla::kKeyDim / chunk};
+  const cuuint64_t strides[2] = {mla::kKeyDim * element_bytes, 128};
+  const cuuint32_t box[3] = {static_cast<cuuint32_t>(chunk), box_rows, box_chunks};
+  const cuuint32_t steps[3] = {1, 1, 1};
   return encode_function()(map,
                            codes ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                           2, const_cast<void*>(base), sizes, strides, box, steps,
-                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, promotion,
-                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+                           box_chunks > 0 ? 3 : 2, const_cast<void*>(base), sizes, strides, box,
+                           steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                           promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 // log2 of the parts that a request can be cut into with a fixed cut. Fewer for short tables, where
@@ -216,14 +220,17 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   const bool wide = cut.columns == mla::kWideRows && !codes;
   const int page_box = std::min(p.page_size, wide ? mla::kTile / 2 : mla::kTile);
   const int pool_rows = p.num_pages * p.page_size;
+  const bool narrow = !codes && !wide;
+  const uint32_t box_chunks = !narrow ? 0 : page_box == mla::kTile ? mla::kChunks / mla::kParts : 1;
   CUtensorMap query_map;
   mla::CacheMaps maps;
   if (!encode_rows(&query_map, MlaCacheType::kBf16, p.query, static_cast<uint64_t>(p.batch) * rows,
-                   cut.columns, CU_TENSOR_MAP_L2_PROMOTION_NONE) ||
-      !encode_rows(&maps.pages, p.cache_type, p.cache, pool_rows, page_box,
+                   cut.columns, narrow ? mla::kChunks : 0, CU_TENSOR_MAP_L2_PROMOTION_NONE) ||
+      !encode_rows(&maps.pages, p.cache_type, p.cache, pool_rows, page_box, box_chunks,
                    CU_TENSOR_MAP_L2_PROMOTION_L2_128B) ||
       !encode_rows(&maps.small, p.cache_type, p.cache, pool_rows,
-                   std::min(p.page_size, mla::kSmallBox), CU_TENSOR_MAP_L2_PROMOTION_L2_128B)) {
+                   std::min(p.page_size, mla::kSmallBox), narrow ? 1 : 0,
+                   CU_TENSOR_MAP_L2_PROMOTION_L2_128B)) {
     return MlaDecodeStatus::kBadShape;
   }
 

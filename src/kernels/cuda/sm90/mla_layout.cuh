@@ -108,6 +108,11 @@ struct PlainParams : KernelParams {
   static constexpr int fixed_splits_log2 = -1;
 };
 
+template <typename Params>
+inline constexpr bool kPlain = false;
+template <>
+inline constexpr bool kPlain<PlainParams> = true;
+
 inline bool is_plain(const KernelParams& p) {
   return p.row_blocks == 1 && p.fixed_splits_log2 < 0;
 }
@@ -119,11 +124,12 @@ struct Layout {
   static constexpr int kEarlyPages = 4;
   static constexpr int kTileChunks = kChunks;
   static constexpr int kChunkColumns = 64;
+  static constexpr int kChunksACopy = kChunks / kParts;
   static constexpr int kStageBytes = mla::kStageBytes;
   // Registers a thread after the roles part; 128 * producer + 256 * consumer = 384 * 168, the
   // registers a block is launched with (asking for more would wait for ever).
-  static constexpr int kProducerRegisters = N <= 48 ? 56 : 40;
-  static constexpr int kConsumerRegisters = N <= 48 ? 224 : 232;
+  static constexpr int kProducerRegisters = N <= 48 ? 72 : 40;
+  static constexpr int kConsumerRegisters = N <= 48 ? 216 : 232;
   static_assert(128 * kProducerRegisters + 256 * kConsumerRegisters == 384 * 168);
   static constexpr int kQueryStages = N <= 32 ? 2 : 1;
   static constexpr int kQueryBytes = kChunks * N * 128;

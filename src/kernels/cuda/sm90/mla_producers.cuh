@@ -45,6 +45,7 @@ struct EarlyPages {
   static constexpr bool kAnyBatch = kPerLane > 1;
 
   const int32_t* row;
+  int request;
   int entry[kPerLane];  // page i * 32 + lane
 
   EarlyPages() = default;
@@ -53,9 +54,14 @@ struct EarlyPages {
     return kAnyBatch || p.batch == 1 ? min(kPerLane * 32, p.max_pages) : 0;
   }
 
-  __device__ __forceinline__ void ask(const KernelParams& p) {
-    int request = 0;
-    if (kAnyBatch && p.batch > 1) request = small_quotient(blockIdx.x * p.batch, gridDim.x);
+  template <typename Params>
+  __device__ __forceinline__ void ask(const Params& p) {
+    request = 0;
+    if constexpr (kPlain<Params>) {
+      request = likely_request(p, blockIdx.x);
+    } else {
+      if (kAnyBatch && p.batch > 1) request = small_quotient(blockIdx.x * p.batch, gridDim.x);
+    }
     const int slot = p.slots != nullptr ? __ldg(p.slots + request) : request;
     row = p.block_table + static_cast<int64_t>(slot) * p.max_pages;
 #pragma unroll
@@ -108,17 +114,112 @@ __device__ __forceinline__ const CUtensorMap* one_of_maps(const CUtensorMap* ful
   return reinterpret_cast<const CUtensorMap*>(base + __shfl_sync(~0u, big ? 0 : offset, 0));
 }
 
-// One warp streams the key tiles of all segments. A full tile inside the pages moves as boxes of
-// min(page, 64) rows; a tail moves as boxes of min(page, 16) rows, of which those past the end are
-// aimed past the pool so that the copy engine fills zeros without reading memory.
+// Of a map of chunks (mla_decode.cu): rows from `row` on of as many chunks as a box has, the first
+// of them `chunk`, one behind the other.
+__device__ __forceinline__ void copy_chunks(uint32_t destination, const CUtensorMap* map, int row,
+                                            int chunk, uint32_t barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(destination),
+      "l"(reinterpret_cast<uint64_t>(map)), "r"(0), "r"(row), "r"(chunk), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
+__device__ __forceinline__ void copy_chunks(uint32_t destination, const CUtensorMap* map, int row,
+                                            uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(destination),
+      "l"(reinterpret_cast<uint64_t>(map)), "r"(0), "r"(row), "r"(0), "r"(barrier)
+      : "memory");
+}
+
+// Layouts whose maps are of chunks. (The last chunk of codes is half past a row's end, which such a
+// map cannot say.)
+template <typename L>
+concept HasChunkMaps = requires {
+  L::kChunksACopy;
+};
+
+// The chunks of a box of a tile, which lie a whole tile's rows apart: so boxes of fewer rows move
+// chunk by chunk. Called by one lane.
+template <typename L>
+__device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, bool whole, int row,
+                                         uint32_t full, uint64_t policy) {
+  if constexpr (HasChunkMaps<L>) {
+    if (whole) {
+#pragma unroll
+      for (int part = 0; part < L::kParts; ++part) {
+        copy_chunks(to + part * L::kChunksACopy * kChunkBytes, map, row, part * L::kChunksACopy,
+                    full + part * 8, policy);
+      }
+    } else {
+#pragma unroll 1
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        copy_chunks(to + chunk * kChunkBytes, map, row, chunk, full + chunk / L::kChunksACopy * 8,
+                    policy);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int chunk = 0; chunk < L::kTileChunks; ++chunk) {
+      ptx::tma_load_2d(to + chunk * kChunkBytes, map, chunk * L::kChunkColumns, row,
+                       full + chunk / (L::kTileChunks / L::kParts) * 8, policy);
+    }
+  }
+}
+
+// The first tile of a block, asked for on a short way: that of all tiles takes more than twice the
+// instructions, and no other copy is under way that could hide them. Takes the tile off `walker`.
+// first: first_kv_end. Returns tiles asked for: none if this one is not a whole page's part of the
+// likely request.
+template <typename L>
+__device__ __forceinline__ int ask_first_tile(const PlainParams& p, const CUtensorMap* page_map,
+                                              uint32_t shared, Walker& walker,
+                                              const EarlyPages<L::kEarlyPages>& early, int first) {
+  const int key = (walker.unit - walker.first_unit) << kTileLog2;
+  const int page = key >> p.page_log2;
+  int found = 0;
+#pragma unroll
+  for (int i = 0; i < L::kEarlyPages; ++i) {
+    const int other = __shfl_sync(~0u, early.entry[i], page & 31);
+    if (page / 32 == i) found = other;
+  }
+  const int length = visible_keys(__shfl_sync(~0u, first, walker.request & 31), p.kv_end_add);
+  const bool simple = p.unit_log2 == kTileLog2 && p.page_log2 >= kTileLog2 && walker.request < 32 &&
+                      walker.request == early.request && walker.unit < walker.unit_end &&
+                      key + kTile <= length;
+  if (!__all_sync(~0u, simple)) return 0;
+  if (page >= L::kEarlyPages * 32) found = __ldg(early.row + page);
+  const int row = __shfl_sync(~0u, (found << p.page_log2) + (key & ((1 << p.page_log2) - 1)), 0);
+  if (ptx::elect_lane()) {
+#pragma unroll
+    for (int part = 0; part < L::kParts; ++part) {
+      ptx::mbarrier_arrive_expect(shared + L::kFull + part * 8, L::kStageBytes / L::kParts);
+    }
+    copy_box<L>(shared, page_map, true, row, shared + L::kFull, ptx::evict_first_policy());
+  }
+  __syncwarp();
+  ++walker.unit;
+  if (key + kTile >= length) {
+    walker.first_unit = walker.unit;
+    ++walker.request;
+  }
+  return 1;
+}
+
+// One warp streams the key tiles of all segments, but for those that `walker` has left behind. A
+// full tile inside the pages moves as boxes of min(page, 64) rows; a tail moves as boxes of
+// min(page, 16) rows, of which those past the end are aimed past the pool so that the copy engine
+// fills zeros without reading memory.
 template <typename L, typename Params>
 __device__ __forceinline__ void produce_keys(const Params& p, const CUtensorMap* page_map,
                                              const CUtensorMap* small_map, uint32_t shared,
-                                             Walker walker,
-                                             const EarlyPages<L::kEarlyPages>& early) {
+                                             Walker walker, const EarlyPages<L::kEarlyPages>& early,
+                                             int asked = 0) {
   Segment segment;
   const int big_box_log2 = min(p.page_log2, kTileLog2);
-  int tile = 0;
+  int tile = asked;
   while (walker.next(p, &segment)) {
     const int slot = table_slot(p, segment.request);
     for (int key = segment.key_begin; key < segment.key_end; key += kTile, ++tile) {
@@ -148,11 +249,7 @@ __device__ __forceinline__ void produce_keys(const Params& p, const CUtensorMap*
           const uint32_t to =
               __shfl_sync(~0u, shared + stage * L::kStageBytes + (b << box_log2) * 128, 0);
           if (ptx::elect_lane()) {
-#pragma unroll
-            for (int chunk = 0; chunk < L::kTileChunks; ++chunk) {
-              ptx::tma_load_2d(to + chunk * kChunkBytes, map, chunk * L::kChunkColumns, box_row,
-                               barrier + chunk / (L::kTileChunks / L::kParts) * 8, policy);
-            }
+            copy_box<L>(to, map, box_log2 == kTileLog2, box_row, barrier, policy);
           }
         }
       }
@@ -160,14 +257,42 @@ __device__ __forceinline__ void produce_keys(const Params& p, const CUtensorMap*
   }
 }
 
+// Called by one lane.
+template <typename L, int N>
+__device__ __forceinline__ void copy_queries(uint32_t to, const CUtensorMap* map, int first_row,
+                                             uint32_t full) {
+  ptx::mbarrier_arrive_expect(full, L::kQueryBytes);
+  if constexpr (HasChunkMaps<L>) {
+    copy_chunks(to, map, first_row, full);
+  } else {
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      ptx::tma_load_2d(to + chunk * N * 128, map, chunk * 64, first_row, full);
+    }
+  }
+}
+
+// The query rows of the first segment, on a short way as the first tile.
+template <typename L, int N>
+__device__ __forceinline__ void ask_first_queries(const PlainParams& p, const CUtensorMap* map,
+                                                  uint32_t shared, const Walker& walker) {
+  const int row = __shfl_sync(~0u, walker.request * p.rows, 0);
+  if (walker.unit < walker.unit_end && ptx::elect_lane()) {
+    copy_queries<L, N>(shared + L::kQuery, map, row, shared + L::kQueryFull);
+  }
+  __syncwarp();
+}
+
 // One warp brings the query rows of each segment, so that a wait for a free query buffer does not
 // hold up the keys. skip_rows: of each request piece, rows that another block sees to. Rows past
 // the request's own are other rows or zeros: their columns are unused.
 template <typename L, int N, typename Params>
 __device__ __forceinline__ void produce_queries(const Params& p, const CUtensorMap* map,
-                                                uint32_t shared, Walker walker, int skip_rows) {
+                                                uint32_t shared, Walker walker, int skip_rows,
+                                                bool first_asked = false) {
   Segment segment;
   for (int i = 0; walker.next(p, &segment); ++i) {
+    if (i == 0 && first_asked) continue;
     const int stage = i % L::kQueryStages;
     const int row = RowRange(p, segment.request).first + skip_rows;
     ptx::mbarrier_wait(shared + L::kQueryEmpty + stage * 8, ((i / L::kQueryStages) & 1) ^ 1);
@@ -175,13 +300,7 @@ __device__ __forceinline__ void produce_queries(const Params& p, const CUtensorM
     const uint32_t to = __shfl_sync(~0u, shared + L::kQuery + stage * L::kQueryBytes, 0);
     const uint32_t barrier = __shfl_sync(~0u, full, 0);
     const int first_row = __shfl_sync(~0u, row, 0);
-    if (ptx::elect_lane()) {
-      ptx::mbarrier_arrive_expect(barrier, L::kQueryBytes);
-#pragma unroll
-      for (int chunk = 0; chunk < kChunks; ++chunk) {
-        ptx::tma_load_2d(to + chunk * N * 128, map, chunk * 64, first_row, barrier);
-      }
-    }
+    if (ptx::elect_lane()) copy_queries<L, N>(to, map, first_row, barrier);
     __syncwarp();
   }
 }

@@ -100,6 +100,12 @@ struct RowRange {
   }
 };
 
+// The request that holds a block's first unit if all are of one length and there are more units
+// than shares: known before any length is.
+__device__ __forceinline__ int likely_request(const PlainParams& p, int block) {
+  return divide(static_cast<unsigned>(block) * p.batch, p.by_shares);
+}
+
 // Walks the segments of this block's share; every warp keeps its own copy in registers.
 struct Walker {
   int total;
@@ -124,6 +130,9 @@ struct Walker {
       take_share(p, block);
       return;
     }
+    if constexpr (kPlain<Params>) {
+      if (requests <= 32 && find_likely(p, block, requests, own)) return;
+    }
     int sum = own;
 #pragma unroll 1
     for (int i = lane + 32; i < requests; i += 32) sum += units_of(p, nth_request(i));
@@ -139,6 +148,22 @@ struct Walker {
       const int i = base + 32 + lane;
       own = i < requests ? units_of(p, nth_request(i)) : 0;
     }
+  }
+
+  // The short way where all requests are of one length; own: units of request `lane`.
+  __device__ __forceinline__ bool find_likely(const PlainParams& p, int block, int requests,
+                                              int own) {
+    const int lane = threadIdx.x & 31;
+    const int units = __shfl_sync(~0u, own, 0);
+    if (!__all_sync(~0u, own == units || lane >= requests)) return false;
+    total = units * requests;
+    take_share(p, block);
+    const int likely = likely_request(p, block);
+    const int before = likely * units;
+    if (unit < before || unit >= before + units) return false;
+    request = likely;
+    first_unit = before;
+    return true;
   }
 
   // Until the first one is found, `request` is that of index 0.
