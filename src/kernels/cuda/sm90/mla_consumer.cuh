@@ -1,29 +1,45 @@
 // The two computing warpgroups of the MLA decode kernel.
 //
-// Keys are the M side of both products ("swapped"), query rows the N side, so that N can be 8, 16,
-// 32, 48 or 64 and few rows cost little:
-//   S^T[64 keys, N]   = K[64, 576] * Q^T[576, N]     one warpgroup, taking turns tile by tile
-//   O^T[512, N]      += V^T[512, 64] * P^T[64, N]    256 latent dims a warpgroup
+// Scores have keys as the M side of the product ("swapped"), query rows as the N side, so that N
+// can be 8, 16 or 32 and few rows cost little. They are a warpgroup's work, which take turns:
+//   S^T[64 keys, N] = K[64, 576] * Q^T[576, N]
+// Values have rows as the M side, of the small products of a warp: 16 rows are all that these need,
+// and a value is read from shared memory once, by the warp that holds its 64 latent dims.
+//   O[N, 512]      += P[N, 64] * V[64, 512]
+// Sums of weights are one product more, P * 1: no exchange between lanes or warps.
 #pragma once
 
 #include "kernels/cuda/sm90/mla_narrow_output.cuh"
+#include "kernels/cuda/sm90/mla_row_output.cuh"
 #include "kernels/cuda/sm90/wgmma.h"
 
 namespace foresail::cuda::mla {
 
+// d[16, 8] += a[16, 16] * b[16, 8] of a warp.
+__device__ __forceinline__ void multiply_fragments(float (&d)[4], const uint32_t (&a)[4],
+                                                   uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 template <int N, typename Params>
 struct Consumer {
   using L = Layout<N>;
-  static constexpr int kBlocks = N / 8;  // 8-row blocks of the N side
+  static constexpr int kBlocks = N / 8;          // 8-row blocks
+  static constexpr int kTiles = (N + 15) / 16;   // of 16 rows; with 8 rows half of one is none
+  static constexpr uint32_t kOnes = 0x3f803f80;  // two of bf16
   static constexpr int kAtOnce = kBlocks % 4 == 0 ? 4 : kBlocks % 3 == 0 ? 3 : kBlocks;
 
   const Params& p;
   uint8_t* smem;
   uint32_t shared;
   int group, warp, lane;  // warp: within the warpgroup
-  float out[4][N / 2];    // O^T, four blocks of 64 latent dims
-  float sum[kBlocks][2];  // this thread's part of the row sums
-  float s[N / 2];         // S^T of one tile, then its weights
+  // Of each 16 rows: elements 0 and 1 of row lane / 4, 2 and 3 of that 8 further on.
+  float out[kTiles][8][4];  // O: this warp's 64 latent dims, 8 at a time
+  float sum[kTiles][4];     // of weights: every dim the same
+  float s[N / 2];           // S^T of one tile, then its weights
 
   __device__ __forceinline__ float* floats(int offset) {
     return reinterpret_cast<float*>(smem + offset);
@@ -72,6 +88,7 @@ struct Consumer {
         *reinterpret_cast<uint4*>(smem + stage * kStageBytes + chunk * kChunkBytes + count * 128 +
                                   rest * 16) = uint4{0, 0, 0, 0};
       }
+      ptx::fence_proxy_async();  // the next copy into their place comes after them
     }
     if (key + kTile > segment.key_len - last_query || count < kTile) {
 #pragma unroll
@@ -133,8 +150,6 @@ struct Consumer {
       s[b * 4 + 1] = ptx::exp2_approx(s[b * 4 + 1] * p.scale_log2 - offset.y);
       s[b * 4 + 2] = ptx::exp2_approx(s[b * 4 + 2] * p.scale_log2 - offset.x);
       s[b * 4 + 3] = ptx::exp2_approx(s[b * 4 + 3] * p.scale_log2 - offset.y);
-      sum[b][0] = sum[b][0] * rescale.x + s[b * 4] + s[b * 4 + 2];
-      sum[b][1] = sum[b][1] * rescale.y + s[b * 4 + 1] + s[b * 4 + 3];
       if (warp == 0 && lane < 4) {
         const uint32_t offset_in_row = (group * N + column) * static_cast<uint32_t>(sizeof(float));
         ptx::store_shared_unordered(shared + L::kMaximum + offset_in_row, maximum.x, maximum.y);
@@ -160,47 +175,78 @@ struct Consumer {
                                         ptx::pack_bf16(s[b * 4 + 6], s[b * 4 + 7]));
       }
     }
-    ptx::fence_proxy_async();
+  }
+
+  // Weights of 16 keys (32 if N is 8) as an A operand, rows `tile` * 16 on.
+  __device__ __forceinline__ void load_weights(uint32_t (&a)[4], uint32_t weights, int tile,
+                                               int step) {
+    const int row = N == 8 ? lane & 7 : tile * 16 + (lane & 15);
+    const int unit = N == 8 ? step / 2 * 4 + (lane >> 3) : step * 2 + (lane >> 4);
+    ptx::load_matrix_x4(a, weights + row * 128 + ((unit ^ (row & 7)) << 4));
   }
 
   __device__ __forceinline__ void accumulate_tile(int stage, bool first, bool own) {
+    const int turn = own ? group : 1 - group;
     if (!first) {
+      const float* factors = floats(L::kRescale) + turn * N + lane / 4;
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
-        const float2 factor = *reinterpret_cast<const float2*>(
-            floats(L::kRescale) + (own ? group : 1 - group) * N + b * 8 + 2 * (lane % 4));
-        if (!own) {
-          sum[b][0] *= factor.x;
-          sum[b][1] *= factor.y;
-        }
+        const float factor = factors[b * 8];
+        const int at = b % 2 * 2;
+        sum[b / 2][at] *= factor;
 #pragma unroll
-        for (int m = 0; m < 4; ++m) {
-          out[m][b * 4] *= factor.x;
-          out[m][b * 4 + 1] *= factor.y;
-          out[m][b * 4 + 2] *= factor.x;
-          out[m][b * 4 + 3] *= factor.y;
+        for (int v = 0; v < 8; ++v) {
+          out[b / 2][v][at] *= factor;
+          out[b / 2][v][at + 1] *= factor;
         }
       }
     }
-    const uint64_t values =
-        ptx::uniform_descriptor(shared + stage * kStageBytes + group * 4 * kChunkBytes);
-    const uint64_t weights =
-        ptx::uniform_descriptor(shared + L::kWeights + (own ? group : 1 - group) * N * 128);
+    const uint32_t weights = shared + L::kWeights + turn * N * 128;
+    const uint32_t values =
+        shared + stage * kStageBytes + (group * 4 + warp) * kChunkBytes + (lane & 15) * 128;
+    const uint32_t unit = static_cast<uint32_t>(lane) >> 4, line = lane & 7;
+    // V of 16 keys: matrices of keys 0-7 and 8-15, of 8 dims and the next 8.
+    const auto load_values = [&](uint32_t(&b)[4][4], int step) {
 #pragma unroll
-    for (int m = 0; m < 4; ++m) ptx::pin_registers(out[m]);
-    ptx::wgmma_fence();
+      for (int i = 0; i < 4; ++i) {
+        ptx::load_matrix_x4_transposed(b[i], values + step * 2048 + (((i * 2 + unit) ^ line) << 4));
+      }
+    };
+    uint32_t b[2][4][4], a[2][kTiles][4];
+    const auto load = [&](int step) {
 #pragma unroll
-    for (int k = 0; k < kTile / 16; ++k) {
+      for (int t = 0; t < kTiles; ++t) {
+        if (N > 8 || step % 2 == 0) load_weights(a[N == 8 ? 0 : step % 2][t], weights, t, step);
+      }
+      load_values(b[step % 2], step);
+    };
+    load(0);
 #pragma unroll
-      for (int m = 0; m < 4; ++m) {
-        ptx::Wgmma<N, 1>::run(out[m], values + (m * kChunkBytes + k * 2048) / 16,
-                              weights + k * 32 / 16, !first || k > 0);
+    for (int step = 0; step < kTile / 16; ++step) {
+      uint32_t of[kTiles][4];
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        if constexpr (N == 8) {
+          of[t][0] = a[0][t][step % 2 * 2];
+          of[t][2] = a[0][t][step % 2 * 2 + 1];
+          of[t][1] = of[t][3] = 0;
+        } else {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) of[t][i] = a[step % 2][t][i];
+        }
+      }
+      if (step + 1 < kTile / 16) load(step + 1);
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        multiply_fragments(sum[t], of[t], kOnes, kOnes);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          multiply_fragments(out[t][2 * i], of[t], b[step % 2][i][0], b[step % 2][i][1]);
+          multiply_fragments(out[t][2 * i + 1], of[t], b[step % 2][i][2], b[step % 2][i][3]);
+        }
       }
     }
-    ptx::wgmma_commit();
-    ptx::wgmma_wait<0>();
-#pragma unroll
-    for (int m = 0; m < 4; ++m) ptx::pin_registers(out[m]);
+    __syncwarp();  // all lanes have what they read of the tile
   }
 
   __device__ __forceinline__ const TagPlace& tag_place() const {
@@ -209,6 +255,22 @@ struct Consumer {
 
   __device__ __forceinline__ TaggedSet tagged_set() const {
     return found_set(p, tag_place(), shared + L::kTagPlace);
+  }
+
+  // The output of a segment of so many tiles (kWhole), or this block's part of it.
+  template <bool kWhole>
+  __device__ __forceinline__ void write(const Segment& segment, const RowRange& rows, int tiles) {
+    // As the warpgroup of the last tile left them.
+    const float* maxima = floats(L::kMaximum) + ((tiles & 1) ^ 1) * N + lane / 4;
+    const TaggedSet set = tagged_set();
+    const int slot = set.slot(p, segment);
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const int at = b % 2 * 2;
+      write_row_block<RowPieces<N>, kWhole>(p, set, slot, rows, group * 4 + warp, b,
+                                            RowTotal(sum[b / 2][at], maxima[b * 8]),
+                                            [&](int v, int c) { return out[b / 2][v][at + c]; });
+    }
   }
 
   __device__ __forceinline__ void run(Walker walker) {
@@ -221,16 +283,16 @@ struct Consumer {
         if (threadIdx.x < N) {
           reinterpret_cast<int*>(smem + L::kHidden)[threadIdx.x] = rows.hidden_keys(p, threadIdx.x);
         }
-        ptx::barrier_sync(kBarConsumers, kConsumerThreads);
       }
-      const bool empty = segment.key_begin >= segment.key_end;
+      // All have read the maxima of the segment before.
+      ptx::barrier_sync(kBarConsumers, kConsumerThreads);
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b) sum[b][0] = sum[b][1] = 0.f;
-      if (empty) {
+      for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
-        for (int m = 0; m < 4; ++m) {
+        for (int j = 0; j < 4; ++j) {
+          sum[t][j] = 0.f;
 #pragma unroll
-          for (int j = 0; j < N / 2; ++j) out[m][j] = 0.f;
+          for (int v = 0; v < 8; ++v) out[t][v][j] = 0.f;
         }
       }
       ptx::mbarrier_wait(shared + L::kQueryFull + query_stage * 8, (i / L::kQueryStages) & 1);
@@ -252,17 +314,15 @@ struct Consumer {
         if (lane == 0) ptx::mbarrier_arrive(shared + L::kEmpty + stage * 8);
       }
       if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty + query_stage * 8);
-      // All have read the sums of the segment before. (Where there are tiles they passed a
-      // barrier.)
-      if (empty) ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-      float maximum[kBlocks][2];
-      // As the warpgroup of the last tile left them.
-      load_maxima<N>(floats(L::kMaximum) + ((nth & 1) ^ 1) * N, maximum);
-      finish_segment<NarrowPieces<N, false>, N>(p, tagged_set(), segment, rows, group * 4 + warp,
-                                                floats(L::kTotals), sum, maximum, 1.f, out);
+      if (segment.whole) {
+        write<true>(segment, rows, nth);
+      } else {
+        write<false>(segment, rows, nth);
+      }
     }
     if (walker.unit_end == 0) return;
-    merge_requests<NarrowPieces<N, false>>(p, tagged_set(), tag_place(), group * 4 + warp, smem);
+    // Nobody reads queries any more: all have passed a barrier after the last scores.
+    merge_requests<RowPieces<N>>(p, tagged_set(), tag_place(), group * 4 + warp, smem + L::kQuery);
   }
 };
 

@@ -136,8 +136,7 @@ struct Layout {
   static constexpr int kQuery = kStages * kStageBytes;
   static constexpr int kWeights =
       kQuery + kQueryStages * kQueryBytes;  // P^T [warpgroup whose turn it is][N, 64 keys] bf16
-  static constexpr int kTotals = kWeights + 2 * N * 128;  // [8 warps][N] float, sums of a segment
-  static constexpr int kReduce = kTotals + 8 * N * 4;     // [4 warps][N] float
+  static constexpr int kReduce = kWeights + 2 * N * 128;  // [4 warps][N] float
   static constexpr int kMaximum = kReduce + 4 * N * 4;    // [warpgroup whose turn it is][N] float
   static constexpr int kRescale = kMaximum + 2 * N * 4;   // the same
   static constexpr int kHidden = kRescale + 2 * N * 4;    // [N] int, last keys a row does not see

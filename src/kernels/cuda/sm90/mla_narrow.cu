@@ -12,10 +12,9 @@ MlaDecodeStatus launch_narrow(int columns, const LaunchPlace& place, const CUten
       return launch<mla_decode_kernel<N, PlainParams>, kThreads, kBytes>(
           place, PlainParams{params}, query_map, maps.pages, maps.small);
     }
-    return merge_fixed<NarrowPieces<N, false>>(
-        launch<mla_decode_kernel<N, KernelParams>, kThreads, kBytes>(place, params, query_map,
-                                                                     maps.pages, maps.small),
-        place, params);
+    return merge_fixed<RowPieces<N>>(launch<mla_decode_kernel<N, KernelParams>, kThreads, kBytes>(
+                                         place, params, query_map, maps.pages, maps.small),
+                                     place, params);
   };
   if (columns == 8) return run.template operator()<8>();
   if (columns == 16) return run.template operator()<16>();

@@ -29,8 +29,8 @@ struct NarrowPieces {
   static constexpr int kCount = 1 << kCountLog2;
   static_assert(kCount == N / 8 * 16);
   static constexpr int kLaneDims = kInterleaved ? 4 : 2;
-  static __device__ __forceinline__ int first_row(int piece) { return piece / 16 * 8; }
-  static __device__ __forceinline__ int first_dim(int piece) {
+  static __device__ __forceinline__ int first_row(uint32_t piece) { return piece / 16 * 8; }
+  static __device__ __forceinline__ int first_dim(uint32_t piece) {
     return piece % 8 / 4 * 256 + piece / 8 % 2 * 128 + piece % 4 * 16;
   }
   static __device__ __forceinline__ int pair_dim(int i) {

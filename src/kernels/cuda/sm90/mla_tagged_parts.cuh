@@ -69,9 +69,15 @@ struct TaggedSet {
     const int lane = threadIdx.x & 31;
     const float even = __shfl_sync(~0u, log_sum[0], lane / 8);
     const float odd = __shfl_sync(~0u, log_sum[1], lane / 8);
-    const uint32_t own = __float_as_uint(lane & 4 ? odd : even);  // of row lane / 4
-    ptx::store_relaxed(&to->units[lane], uint4{pairs[0], pairs[1], own, tag});
-    ptx::store_relaxed(&to->units[32 + lane], uint4{pairs[2], pairs[3], own, tag});
+    store_units(to, pairs, lane & 4 ? odd : even);
+  }
+  // log_sum: of row lane / 4.
+  __device__ __forceinline__ void store_units(TaggedPiece* to, const uint32_t (&pairs)[4],
+                                              float log_sum) const {
+    const int lane = threadIdx.x & 31;
+    const uint32_t bits = __float_as_uint(log_sum);
+    ptx::store_relaxed(&to->units[lane], uint4{pairs[0], pairs[1], bits, tag});
+    ptx::store_relaxed(&to->units[32 + lane], uint4{pairs[2], pairs[3], bits, tag});
   }
 };
 
