@@ -11,7 +11,7 @@ MlaDecodeStatus launch_wide(bool paired, const LaunchPlace& place, const CUtenso
         place, params, query_map, maps.pages, maps.small);
   }
   return launch<mla_decode_wide_kernel<false>, kWideThreads, WideLayout::kTotal>(
-      place, params, query_map, maps.pages, maps.small);
+      place, PlainParams{params}, query_map, maps.pages, maps.small);
 }
 
 }  // namespace foresail::cuda::mla

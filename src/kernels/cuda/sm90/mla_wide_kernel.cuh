@@ -9,6 +9,8 @@
 // holds.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/sm90/mla_merge.cuh"
 #include "kernels/cuda/sm90/mla_producers.cuh"
 #include "kernels/cuda/sm90/wgmma.h"
@@ -63,6 +65,10 @@ struct WidePieces {
   }
 };
 
+// Up to 64 rows are in one piece, and their cut is not fixed (mla_decode.cu).
+template <bool kPaired>
+using WideParams = std::conditional_t<kPaired, KernelParams, PlainParams>;
+
 // Two blocks that share the key tiles (a cluster) see to the halves of a request's rows: each
 // copies half of every tile into both. Such a pair is one share of the schedule.
 template <bool kPaired>
@@ -73,24 +79,24 @@ struct WideShare {
     return kPaired ? static_cast<int>(ptx::cluster_rank()) : 0;
   }
   // Row blocks of a request that have schedules of their own lie next to each other.
-  static __device__ __forceinline__ int stride(const KernelParams& p) {
+  static __device__ __forceinline__ int stride(const WideParams<kPaired>& p) {
     return kPaired ? p.row_sets : 1;
   }
-  static __device__ __forceinline__ int share(const KernelParams& p) {
+  static __device__ __forceinline__ int share(const WideParams<kPaired>& p) {
     const int pair = blockIdx.x / kBlocks;
     return stride(p) == 1 ? pair : divide(pair, p.by_row_blocks);
   }
-  static __device__ __forceinline__ int row_set(const KernelParams& p) {
+  static __device__ __forceinline__ int row_set(const WideParams<kPaired>& p) {
     return blockIdx.x / kBlocks - share(p) * stride(p);
   }
-  static __device__ __forceinline__ Walker walker(const KernelParams& p, int first_kv_end) {
+  static __device__ __forceinline__ Walker walker(const WideParams<kPaired>& p, int first_kv_end) {
     return Walker(p, share(p), first_kv_end, row_set(p), stride(p));
   }
-  static __device__ __forceinline__ int skipped_rows(const KernelParams& p) {
+  static __device__ __forceinline__ int skipped_rows(const WideParams<kPaired>& p) {
     return kPaired ? rank() * ((p.rows_per_block + 1) / 2) : 0;
   }
   // This block's rows of a request; last_query is of the pair, whose keys it sees.
-  static __device__ __forceinline__ RowRange rows(const KernelParams& p, int request) {
+  static __device__ __forceinline__ RowRange rows(const WideParams<kPaired>& p, int request) {
     RowRange range(p, request);
     if (kPaired) {
       const int skipped = skipped_rows(p);
@@ -100,7 +106,7 @@ struct WideShare {
     }
     return range;
   }
-  static __device__ __forceinline__ PartSet part_set(const KernelParams& p) {
+  static __device__ __forceinline__ PartSet part_set(const WideParams<kPaired>& p) {
     const int slots_before = (row_set(p) * kBlocks + rank()) * 2 * p.shares;
     return {share(p), p.partials + static_cast<int64_t>(slots_before) * WidePieces::kCount,
             p.counters + slots_before};
@@ -117,15 +123,15 @@ struct WideShare {
 };
 
 template <bool kPaired>
-__device__ __forceinline__ void wide_produce_keys(const KernelParams& p,
+__device__ __forceinline__ void wide_produce_keys(const WideParams<kPaired>& p,
                                                   const CUtensorMap* page_map,
                                                   const CUtensorMap* small_map, uint32_t shared,
-                                                  int first_kv_end, const EarlyPages<4>& early) {
+                                                  Walker walker, const EarlyPages<4>& early) {
   using L = WideLayout;
   // Keys that more than two pairs read are not marked as read once: L2 may drop them before the
   // last of the pairs comes.
-  const uint64_t policy = p.row_sets > 2 ? ptx::evict_normal_policy() : ptx::evict_first_policy();
-  Walker walker = WideShare<kPaired>::walker(p, first_kv_end);
+  const uint64_t policy =
+      WideShare<kPaired>::stride(p) > 2 ? ptx::evict_normal_policy() : ptx::evict_first_policy();
   Segment segment;
   const int big_box_log2 = min(p.page_log2, kTileLog2 - 1);
   const int first_half = kPaired ? WideShare<kPaired>::rank() : 0;
@@ -185,7 +191,7 @@ template <bool kPaired>
 struct WideScorer {
   using Share = WideShare<kPaired>;
   using L = WideLayout;
-  const KernelParams& p;
+  const WideParams<kPaired>& p;
   uint8_t* smem;
   uint32_t shared;
   int thread, warp, lane;  // within the warpgroup
@@ -279,8 +285,7 @@ struct WideScorer {
     ptx::mbarrier_wait(shared + L::kSegmentDone + (i & 1) * 8, (i / 2 & 1) ^ 1);
   }
 
-  __device__ __forceinline__ void run(int first_kv_end) {
-    Walker walker = Share::walker(p, first_kv_end);
+  __device__ __forceinline__ void run(Walker walker) {
     Segment segment;
     WideTask* tasks = reinterpret_cast<WideTask*>(smem + L::kTasks);
     int tile = 0;
@@ -360,7 +365,7 @@ struct WideAccumulator {
   using Share = WideShare<kPaired>;
   using L = WideLayout;
   using Pieces = WidePieces;
-  const KernelParams& p;
+  const WideParams<kPaired>& p;
   uint8_t* smem;
   uint32_t shared;
   int group, thread, warp, lane;  // thread, warp: within the warpgroup
@@ -494,7 +499,7 @@ struct WideAccumulator {
 
 template <bool kPaired>
 __global__ void __launch_bounds__(kWideThreads, 1)
-    mla_decode_wide_kernel(const __grid_constant__ KernelParams params,
+    mla_decode_wide_kernel(const __grid_constant__ WideParams<kPaired> params,
                            const __grid_constant__ CUtensorMap query_map,
                            const __grid_constant__ CUtensorMap page_map,
                            const __grid_constant__ CUtensorMap small_map) {
@@ -543,25 +548,35 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     __syncthreads();
   }
   ptx::launch_dependents();
-  if (warp < 4) {
-    ptx::register_decrease<L::kCopyRegisters>();
-    if (warp == 0) wide_produce_keys<kPaired>(params, &page_map, &small_map, shared, first, early);
-    if (warp == 1) {
-      produce_queries<WideLayout, kWideRows>(params, &query_map, shared,
-                                             WideShare<kPaired>::walker(params, first),
-                                             WideShare<kPaired>::skipped_rows(params));
+  const auto play_roles = [&](const auto& walker) {
+    if (warp < 4) {
+      ptx::register_decrease<L::kCopyRegisters>();
+      if (warp == 0)
+        wide_produce_keys<kPaired>(params, &page_map, &small_map, shared, walker(), early);
+      if (warp == 1) {
+        produce_queries<WideLayout, kWideRows>(params, &query_map, shared, walker(),
+                                               WideShare<kPaired>::skipped_rows(params));
+      }
+      if (warp == 2) prefetch_tables(params);
+    } else if (warp < 8) {
+      ptx::register_decrease<L::kScoreRegisters>();
+      WideScorer<kPaired> scorer{params,   smem, shared, static_cast<int>(threadIdx.x & 127),
+                                 warp & 3, lane};
+      scorer.run(walker());
+    } else {
+      ptx::register_increase<L::kValueRegisters>();
+      WideAccumulator<kPaired> accumulator{
+          params, smem, shared, warp / 4 - 2, static_cast<int>(threadIdx.x & 127), warp & 3, lane};
+      accumulator.run();
     }
-    if (warp == 2) prefetch_tables(params);
-  } else if (warp < 8) {
-    ptx::register_decrease<L::kScoreRegisters>();
-    WideScorer<kPaired> scorer{params,   smem, shared, static_cast<int>(threadIdx.x & 127),
-                               warp & 3, lane};
-    scorer.run(first);
+  };
+  const auto find_walker = [&] { return WideShare<kPaired>::walker(params, first); };
+  if constexpr (kPaired) {
+    play_roles(find_walker);  // pairs are 1 to 2 % slower the other way
   } else {
-    ptx::register_increase<L::kValueRegisters>();
-    WideAccumulator<kPaired> accumulator{
-        params, smem, shared, warp / 4 - 2, static_cast<int>(threadIdx.x & 127), warp & 3, lane};
-    accumulator.run();
+    // Before the roles part: one copy of its instructions instead of three on their way to the SM.
+    const Walker walker = find_walker();
+    play_roles([&] { return walker; });
   }
   // A block must not end while the other one copies into it or arrives at its barriers. The warps
   // of a block come to the cluster's barrier together.
