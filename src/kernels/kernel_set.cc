@@ -57,6 +57,12 @@ void KernelSet::latent_inputs(const MatrixView& q, const MatrixView& kv, const L
   absorb_query(q, inputs.w_uk_t, inputs.nope_dim, inputs.rope.rope_dim, out);
 }
 
+void KernelSet::project(const MatrixView& in, std::span<const MatrixPtr> w_uv,
+                        const MatrixView& values, float scale, const RowProduct& output) {
+  value_up(in, w_uv, values);
+  linear(values, *output.weight, output.bias, scale, true, output.out);
+}
+
 void KernelSet::gated_mlp(const MatrixView& x, const RowNorm& norm, const ExpertWeights& weights,
                           float scale, const GatedScratch& scratch, const MatrixView& out) {
   linear(normed_rows(*this, x, norm), *weights.gate_up, nullptr, 1.0f, false, scratch.gate_up);

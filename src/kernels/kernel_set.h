@@ -170,6 +170,10 @@ class KernelSet {
   // rotate_query, store_latent, absorb_query. Arguments as there; out [T, nh * (c + r)].
   virtual void latent_inputs(const MatrixView& q, const MatrixView& kv, const LatentInputs& inputs,
                              const LatentCache& cache, const MatrixView& out);
+  // value_up into `values`, which is scratch; linear of them: output.out += scale * (values·Wᵀ +
+  // bias).
+  virtual void project(const MatrixView& in, std::span<const MatrixPtr> w_uv,
+                       const MatrixView& values, float scale, const RowProduct& output);
   // rms_norm, linear, silu_mul, linear: out f32 [T, H] += scale * down(silu(gate x) * up x). out
   // may be x where there is a norm.
   virtual void gated_mlp(const MatrixView& x, const RowNorm& norm, const ExpertWeights& weights,

@@ -71,12 +71,10 @@ void MlaAttention::forward(Pass& pass, const MatrixView& x, const RowNorm& norm,
     kernels.project(q_a, q_a_norm, query);
   }
 
-  const MatrixView attended = pass.act(int64_t{head_count_} * value_dim_);
   if (pass.path == AttentionPath::kAbsorbed)
-    attend_absorbed(pass, q, kv, cache, attended);
+    attend_absorbed(pass, q, kv, cache, h);
   else
-    attend_expanded(pass, q, kv, cache, attended);
-  kernels.linear(attended, *o_proj_, o_bias_.as<float>(), residual_scale_, true, h);
+    attend_expanded(pass, q, kv, cache, h);
 }
 
 void MlaAttention::attend_absorbed(Pass& pass, const MatrixView& q, const MatrixView& kv,
@@ -100,7 +98,8 @@ void MlaAttention::attend_absorbed(Pass& pass, const MatrixView& q, const Matrix
                              cache, latent_query);
   pass.kernels.latent_attention(latent_query, head_count_, softmax_scale_, pass.sequences, cache,
                                 latent_out);
-  pass.kernels.value_up(latent_out, w_uv_, out);
+  pass.kernels.project(latent_out, w_uv_, pass.act(int64_t{head_count_} * value_dim_),
+                       residual_scale_, {o_proj_.get(), o_bias_.as<float>(), out});
 }
 
 void MlaAttention::attend_expanded(Pass& pass, const MatrixView& q, const MatrixView& kv,
@@ -110,6 +109,7 @@ void MlaAttention::attend_expanded(Pass& pass, const MatrixView& q, const Matrix
   kernels.store_latent(kv, kv_a_norm_.as<float>(), latent_eps_, pass.rope, pass.positions,
                        pass.slots, cache);
   const int64_t value_cols = int64_t{head_count_} * value_dim_;
+  const MatrixView head_values = pass.act(value_cols);
   for (size_t index = 0; index < pass.sequences.size(); ++index) {
     const SequenceRows& sequence = pass.sequences[index];
     if (sequence.row_count == 0 || sequence.kv_end == 0) continue;
@@ -156,8 +156,9 @@ void MlaAttention::attend_expanded(Pass& pass, const MatrixView& q, const Matrix
       FORESAIL_CHECK(attended == prefix_len, "the plan covers {} of {} cached keys", attended,
                      prefix_len);
     }
-    kernels.convert(result, row_range(out, sequence.row_begin, rows));
+    kernels.convert(result, row_range(head_values, sequence.row_begin, rows));
   }
+  kernels.linear(head_values, *o_proj_, o_bias_.as<float>(), residual_scale_, true, out);
 }
 
 }  // namespace foresail

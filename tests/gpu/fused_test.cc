@@ -153,6 +153,32 @@ class GpuFused : public GpuTest {
     expect_same(got, want, out_shape, what + ": queries");
     expect_same(got_rows, want_rows, rows_shape, what + ": cache");
   }
+
+  // Heads, of each the latent numbers and the values, numbers of the output.
+  using ValuesShape = std::tuple<int, int, int, int>;
+  void expect_values_and_output(const ValuesShape& shape, int rows, DType in_type,
+                                DType act = DType::kF32) {
+    const auto& [heads, latent, value, hidden] = shape;
+    std::vector<MatrixPtr> uv;
+    for (int h = 0; h < heads; ++h)
+      uv.push_back(set().pack(Tensor(DType::kBF16, value, latent)
+                                  .randomize(static_cast<uint64_t>(h) + 1, 0.1f)
+                                  .as_weight()));
+    const auto output =
+        set().pack(Tensor(DType::kBF16, hidden, heads * value).randomize(5).as_weight());
+    const Copy bias = copy(Tensor(DType::kF32, 1, hidden).randomize(6));
+    const Copy in = copy(Tensor(in_type, rows, heads * latent, 4).randomize(7));
+    const Tensor before = Tensor(DType::kF32, rows, hidden, 3).randomize(8);
+    const Copy values = copy(Tensor(act, rows, heads * value));
+    const Copy want = copy(before);
+    set().KernelSet::project(in, uv, values, 0.3f, {output.get(), bias.f32(), want});
+    for (int again = 0; again < 2; ++again) {  // what a call leaves behind is no matter
+      const Copy got = copy(before);
+      set().project(in, uv, values, 0.3f, {output.get(), bias.f32(), got});
+      expect_same(got, want, before,
+                  fmt::format("{} rows, {} heads of {} x {}", rows, heads, value, latent));
+    }
+  }
 };
 
 TEST_F(GpuFused, ProjectIsNormAndProducts) {
@@ -174,6 +200,13 @@ TEST_F(GpuFused, LatentInputs) {
       for (const bool scaled : {false, true})
         for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3})
           expect_latent_inputs(shape, rows, scaled, dtype);
+}
+
+TEST_F(GpuFused, ValuesAndOutput) {
+  for (const ValuesShape& shape : {ValuesShape{16, 512, 128, 256}, {3, 72, 24, 70}})
+    for (const int rows : {1, 9, 33, 70})
+      for (const DType in_type : {DType::kF32, DType::kBF16})
+        expect_values_and_output(shape, rows, in_type);
 }
 
 TEST_F(GpuFused, MixExperts) {
@@ -219,6 +252,29 @@ TEST_F(GpuFusedWide, LatentInputs) {
         expect_latent_inputs(shape, rows, dtype == DType::kF32, dtype);
 }
 
+// Where queries are not scaled: LatentInputs above has this cache only where they are.
+TEST_F(GpuFusedWide, LatentInputsOfAnF32Cache) {
+  for (const LatentShape& shape : {LatentShape{16, 128, 64, 512}, {3, 36, 8, 72}, {64, 64, 8, 512}})
+    for (const int rows : {33, 64, 70}) expect_latent_inputs(shape, rows, false, DType::kF32);
+}
+
+// Values that are split by their product, and not; by blocks that split their rows themselves, have
+// no room for them, or are too many; a last tile of few rows; a chunk of two heads' values.
+TEST_F(GpuFusedWide, ValuesAndOutput) {
+  for (const ValuesShape& shape : {ValuesShape{16, 512, 128, 2048},
+                                   {4, 512, 128, 256},
+                                   {4, 256, 80, 130},
+                                   {2, 1000, 64, 70},
+                                   {1, 128, 64, 64},
+                                   {3, 72, 24, 70},
+                                   {64, 64, 32, 9000}})
+    for (const int rows : {33, 64, 71, 200})
+      for (const DType in_type : {DType::kF32, DType::kBF16})
+        expect_values_and_output(shape, rows, in_type);
+  expect_values_and_output({16, 64, 128, 64}, 700, DType::kBF16);  // large tiles
+  expect_values_and_output({4, 256, 64, 130}, 40, DType::kBF16, DType::kBF16);
+}
+
 TEST_F(GpuFusedWide, MixExperts) {
   for (const MixtureShape& shape : {MixtureShape{64, 6, 256, 176, 352},
                                     {8, 2, 2048, 16, 0},
@@ -236,6 +292,8 @@ TEST_F(GpuFusedWide, MixExperts) {
 TEST_F(GpuFusedWide, FewTiles) {
   for (const int rows : {5, 41}) expect_latent_inputs({3, 36, 8, 72}, rows, false, DType::kBF16);
   expect_projected(100, 41, true);
+  expect_values_and_output({2, 320, 96, 70}, 41, DType::kBF16);
+  expect_values_and_output({2, 100, 32, 70}, 41, DType::kF32);
   expect_mixed({8, 3, 256, 128, 192}, {3, 33});
 }
 

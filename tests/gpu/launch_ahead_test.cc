@@ -19,7 +19,7 @@ namespace {
 constexpr SpeculativeAlgorithm kDrafters[] = {
     SpeculativeAlgorithm::kNone, SpeculativeAlgorithm::kMtp, SpeculativeAlgorithm::kEagle3};
 constexpr int64_t kMostLaunchesPerLayer = 12;    // of passes of up to 32 rows
-constexpr int64_t kMostLaunchesOfManyRows = 15;  // of passes of more
+constexpr int64_t kMostLaunchesOfManyRows = 12;  // of passes of more
 
 EngineOptions options_of(SpeculativeAlgorithm algorithm) {
   EngineOptions options;

@@ -84,6 +84,43 @@ TEST_F(GpuWideProducts, HeadProjections) {
   }
 }
 
+// A product of heads is, bit for bit, the products of each head by itself, whoever splits its rows.
+TEST_F(GpuWideProducts, HeadsAreProductsOfTheirOwn) {
+  const auto columns = [](const MatrixView& from, int64_t first, int64_t count) {
+    const int64_t offset = first * static_cast<int64_t>(size_bytes(from.dtype));
+    return MatrixView{static_cast<std::byte*>(from.data) + offset, from.dtype, from.rows, count,
+                      from.stride};
+  };
+  for (const auto& [heads, n_in, n_out] : {std::tuple{4, 512, 128},
+                                           {16, 512, 128},
+                                           {16, 128, 512},
+                                           {5, 100, 72},
+                                           {3, 832, 80},
+                                           {2, 1000, 48},
+                                           {64, 64, 64}})
+    for (const int rows : {33, 64, 65, 200})
+      for (const DType act : {DType::kF32, DType::kBF16}) {
+        std::vector<MatrixPtr> weights;
+        for (int h = 0; h < heads; ++h)
+          weights.push_back(set().pack(Tensor(DType::kBF16, n_out, n_in)
+                                           .randomize(static_cast<uint64_t>(h) + 1, 0.1f)
+                                           .as_weight()));
+        const Copy in = copy(Tensor(act, rows, heads * n_in, 4).randomize(1));
+        Tensor got(DType::kF32, rows, heads * n_out, 2);
+        Tensor want = got;
+        const Copy got_rows = copy(got), want_rows = copy(want);
+        set().value_up(in, weights, got_rows);
+        for (int h = 0; h < heads; ++h)
+          set().linear(columns(in, int64_t{h} * n_in, n_in), *weights[static_cast<size_t>(h)],
+                       nullptr, 1.0f, false, columns(want_rows, int64_t{h} * n_out, n_out));
+        got_rows.read(got);
+        want_rows.read(want);
+        for (int row = 0; row < rows; ++row)
+          expect_same_row(got, row, want, row,
+                          fmt::format("{} heads, {} x {}, {} rows", heads, n_in, n_out, rows));
+      }
+}
+
 // What ends a product of gate and up changes no bit of it.
 TEST_F(GpuWideProducts, GatedMlp) {
   for (const auto& [rows, hidden, inner] : {std::tuple{33, 128, 48},

@@ -116,6 +116,8 @@ class CudaKernels final : public KernelSet {
                std::span<const RowProduct> projections) override;
   void latent_inputs(const MatrixView& q, const MatrixView& kv, const LatentInputs& inputs,
                      const LatentCache& cache, const MatrixView& out) override;
+  void project(const MatrixView& in, std::span<const MatrixPtr> w_uv, const MatrixView& values,
+               float scale, const RowProduct& output) override;
   void gated_mlp(const MatrixView& x, const RowNorm& norm, const ExpertWeights& weights,
                  float scale, const GatedScratch& scratch, const MatrixView& out) override;
   void mix_experts(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,
@@ -177,13 +179,13 @@ class CudaKernels final : public KernelSet {
   // norm.normed = the norm of x, if there is one, for that product. True: its rows are split, too.
   bool norm_rows(const MatrixView& x, const RowNorm& norm, const cuda::GemmArgs& product);
   cuda::PairLists pair_lists(int64_t pairs, int64_t expert_count, int tile_rows);
-  // The products of a gated MLP. What the first returns is the second's: where its rows lie split
-  // already, if they do.
-  void* start_gated(const cuda::GemmArgs& gate_up, const cuda::GemmArgs& down, Scratch purpose,
-                    const cuda::GemmArgs* before, const cuda::SplitProduct* along = nullptr);
+  // A product and the next, of what the first gives. What the first returns is the next's: where
+  // its rows lie split already, if they do.
+  void* multiply_first(const cuda::GemmArgs& first, const cuda::GemmArgs& next, Scratch purpose,
+                       const cuda::GemmArgs* before, const cuda::SplitProduct* along = nullptr);
   // Whether the first leaves its results split; only then it may take another product along.
-  bool splits_gated(const cuda::GemmArgs& gate_up, const cuda::GemmArgs& down) const;
-  void finish_gated(const cuda::GemmArgs& down, void* inner);
+  bool splits_results(const cuda::GemmArgs& first, const cuda::GemmArgs& next) const;
+  void multiply_next(const cuda::GemmArgs& next, void* split_rows);
   struct Chosen {  // by each row, on the device
     const int32_t* ids;
     const float* weights;

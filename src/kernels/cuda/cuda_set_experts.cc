@@ -99,34 +99,34 @@ void CudaKernels::project(const MatrixView& x, const RowNorm& norm,
   check("project");
 }
 
-bool CudaKernels::splits_gated(const cuda::GemmArgs& gate_up, const cuda::GemmArgs& down) const {
-  cuda::GemmArgs first = gate_up;
-  first.beside = {};
-  return goes_wide(first) && goes_wide(down) && cuda::can_split_for(first, down);
+bool CudaKernels::splits_results(const cuda::GemmArgs& first, const cuda::GemmArgs& next) const {
+  cuda::GemmArgs alone = first;
+  alone.beside = {};
+  return goes_wide(alone) && goes_wide(next) && cuda::can_split_for(alone, next);
 }
 
-void* CudaKernels::start_gated(const cuda::GemmArgs& gate_up, const cuda::GemmArgs& down,
-                               Scratch purpose, const cuda::GemmArgs* before,
-                               const cuda::SplitProduct* along) {
-  if (!splits_gated(gate_up, down)) {
-    multiply(gate_up, before);
+void* CudaKernels::multiply_first(const cuda::GemmArgs& first, const cuda::GemmArgs& next,
+                                  Scratch purpose, const cuda::GemmArgs* before,
+                                  const cuda::SplitProduct* along) {
+  if (!splits_results(first, next)) {
+    multiply(first, before);
     return nullptr;
   }
-  void* inner = scratch(purpose, cuda::wide_scratch_bytes(down));
-  cuda::GemmArgs product = gate_up;
-  product.split_out = cuda::split_out_of(down, inner);
+  void* split_rows = scratch(purpose, cuda::wide_scratch_bytes(next));
+  cuda::GemmArgs product = first;
+  product.split_out = cuda::split_out_of(next, split_rows);
   if (along == nullptr)
     multiply(product, before);
   else
     cuda::wide_product(stream(), product,
                        scratch(Scratch::kWideRows, cuda::wide_scratch_bytes(product)),
                        before != nullptr, along);
-  return inner;
+  return split_rows;
 }
 
-void CudaKernels::finish_gated(const cuda::GemmArgs& down, void* inner) {
-  if (inner == nullptr) return multiply(down);
-  cuda::wide_product(stream(), down, inner, true);
+void CudaKernels::multiply_next(const cuda::GemmArgs& next, void* split_rows) {
+  if (split_rows == nullptr) return multiply(next);
+  cuda::wide_product(stream(), next, split_rows, true);
 }
 
 void CudaKernels::gated_mlp(const MatrixView& x, const RowNorm& norm, const ExpertWeights& weights,
@@ -137,9 +137,9 @@ void CudaKernels::gated_mlp(const MatrixView& x, const RowNorm& norm, const Expe
   const cuda::GemmArgs gate_up = gate_product(rows, weights, scratch);
   const cuda::GemmArgs down = linear_args(scratch.inner, *weights.down, nullptr, scale, true, out);
   const bool are_split = !are_normed && norm_rows(x, norm, gate_up);
-  void* inner = start_gated(gate_up, down, Scratch::kWideInner, are_split ? &gate_up : nullptr);
+  void* inner = multiply_first(gate_up, down, Scratch::kWideInner, are_split ? &gate_up : nullptr);
   if (!gate_up.gated) silu_mul(scratch.gate_up, scratch.inner);
-  finish_gated(down, inner);
+  multiply_next(down, inner);
   check("gated_mlp");
 }
 
@@ -256,7 +256,7 @@ bool CudaKernels::listed_experts(const cuda::GemmArgs& rows, bool are_split,
                    .n_in = shared.weights.down->n_in(),
                    .out = shared_results,
                    .out_stride = out.cols};
-  const bool takes_along = shared.down != nullptr && splits_gated(args, down) &&
+  const bool takes_along = shared.down != nullptr && splits_results(args, down) &&
                            cuda::takes_along(args, shared.down->args);
   cuda::SplitProduct along;
   if (takes_along) {
@@ -267,13 +267,13 @@ bool CudaKernels::listed_experts(const cuda::GemmArgs& rows, bool are_split,
     along.args.out_stride = out.cols;
     along.args.accumulate = false;
   }
-  void* split_rows = start_gated(args, down, Scratch::kWideInner, are_split ? &args : nullptr,
-                                 takes_along ? &along : nullptr);
+  void* split_rows = multiply_first(args, down, Scratch::kWideInner, are_split ? &args : nullptr,
+                                    takes_along ? &along : nullptr);
   if (!args.gated)
     cuda::silu_mul(
         stream(), {args.out, cuda::Element::kF32, pairs, 2 * inner, 2 * inner},
         {inner_rows, bf16 ? cuda::Element::kBF16 : cuda::Element::kF32, pairs, inner, inner});
-  finish_gated(down, split_rows);
+  multiply_next(down, split_rows);
   cuda::combine(stream(), results, lists.pair_place, chosen.ids, chosen.weights, chosen.top_k,
                 shared_results, rows_of(out));
   return takes_along;
@@ -380,7 +380,7 @@ bool CudaKernels::mix_listed(const MatrixView& x, const RowNorm& norm, const Mix
   void* shared_split = nullptr;
   const auto gate_shared = [&](const cuda::GemmArgs* before) {
     if (!apart) return;
-    shared_split = start_gated(shared_first, shared_down.args, Scratch::kWideShared, before);
+    shared_split = multiply_first(shared_first, shared_down.args, Scratch::kWideShared, before);
     if (!shared_first.gated) silu_mul(scratch.shared.gate_up, shared_inner);
   };
   const cuda::GemmArgs listed = listed_rows(rows, router.lists, {tile_rows, wide_rows > 0}, pairs);
@@ -421,7 +421,7 @@ bool CudaKernels::mix_listed(const MatrixView& x, const RowNorm& norm, const Mix
                                       shared_split != nullptr ? &shared_down : nullptr};
   const bool added = listed_experts(listed, is_listed_split, router.lists, inner,
                                     {route.ids, route.weights, route.top_k}, shared_beside, out);
-  if (apart && !added) finish_gated(shared_down.args, shared_split);
+  if (apart && !added) multiply_next(shared_down.args, shared_split);
   check("mix_experts");
   return true;
 }

@@ -8,6 +8,7 @@
 #include "kernels/cuda/latent.h"
 #include "kernels/cuda/latent_inputs.h"
 #include "kernels/cuda/sm90/mla_decode.h"
+#include "kernels/cuda/sm90/wide_inputs.h"
 #include "kernels/cuda/sm90/wide_product.h"
 
 namespace foresail {
@@ -29,6 +30,24 @@ cuda::GemmArgs absorbing(const MatrixView& q, const void* const* weights, int he
           .out_is_bf16 = out.dtype == DType::kBF16,
           .out_stride = out.stride,
           .out_group = latent_dim + rope_dim};
+}
+
+// The product that takes each head's attended latents to its values.
+cuda::GemmArgs raising(const MatrixView& in, const void* const* weights,
+                       std::span<const MatrixPtr> w_uv, const MatrixView& out) {
+  return {.weights = weights,
+          .groups = static_cast<int>(w_uv.size()),
+          .n_out = w_uv[0]->n_out(),
+          .n_in = w_uv[0]->n_in(),
+          .rows = in.rows,
+          .x = in.data,
+          .x_is_bf16 = in.dtype == DType::kBF16,
+          .x_stride = in.stride,
+          .x_group = w_uv[0]->n_in(),
+          .out = out.data,
+          .out_is_bf16 = out.dtype == DType::kBF16,
+          .out_stride = out.stride,
+          .out_group = w_uv[0]->n_out()};
 }
 
 }  // namespace
@@ -75,11 +94,16 @@ void CudaKernels::latent_inputs(const MatrixView& q, const MatrixView& kv,
   } else if (inputs.row_scale == nullptr) {
     const cuda::GemmArgs product = absorbing(q, head_table(inputs.w_uk_t), inputs.head_count,
                                              inputs.nope_dim, inputs.rope.rope_dim, out);
-    if (goes_wide(product))
+    const bool is_wide = goes_wide(product);
+    if (is_wide && cuda::fits_wide_inputs(args, product)) {
+      cuda::wide_inputs(stream(), args, product);
+      return check("latent_inputs");
+    }
+    if (is_wide)
       args.split_out = cuda::split_out_of(
           product, scratch(Scratch::kWideRows, cuda::wide_scratch_bytes(product)));
     cuda::rotate_rows(stream(), args);
-    if (goes_wide(product))
+    if (is_wide)
       cuda::wide_product(stream(), product, args.split_out.to, true);
     else
       multiply(product);
@@ -91,20 +115,17 @@ void CudaKernels::latent_inputs(const MatrixView& q, const MatrixView& kv,
 
 void CudaKernels::value_up(const MatrixView& in, std::span<const MatrixPtr> w_uv,
                            const MatrixView& out) {
-  multiply({.weights = head_table(w_uv),
-            .groups = static_cast<int>(w_uv.size()),
-            .n_out = w_uv[0]->n_out(),
-            .n_in = w_uv[0]->n_in(),
-            .rows = in.rows,
-            .x = in.data,
-            .x_is_bf16 = in.dtype == DType::kBF16,
-            .x_stride = in.stride,
-            .x_group = w_uv[0]->n_in(),
-            .out = out.data,
-            .out_is_bf16 = out.dtype == DType::kBF16,
-            .out_stride = out.stride,
-            .out_group = w_uv[0]->n_out()});
+  multiply(raising(in, head_table(w_uv), w_uv, out));
   check("value_up");
+}
+
+void CudaKernels::project(const MatrixView& in, std::span<const MatrixPtr> w_uv,
+                          const MatrixView& values, float scale, const RowProduct& output) {
+  const cuda::GemmArgs up = raising(in, head_table(w_uv), w_uv, values);
+  const cuda::GemmArgs down =
+      linear_args(values, *output.weight, output.bias, scale, true, output.out);
+  multiply_next(down, multiply_first(up, down, Scratch::kWideInner, nullptr));
+  check("project");
 }
 
 bool CudaKernels::fits_tensor_cores(const LatentCache& cache, int head_count) const {

@@ -115,7 +115,7 @@ struct GemmArgs {
   // out [rows, n_out / 2] = silu(first half of the outputs) * second half, and nothing else of the
   // above; x f32, groups == 1, only where gates_rows() says so.
   bool gated = false;
-  SplitOut split_out;  // in place of `out`, where rows are gated by sm90/wide_product.h
+  SplitOut split_out;  // in place of `out`, where can_split_for() of sm90/wide_product.h says so
   BesideArgs beside;
 };
 // A product whose rows lie split for sm90/wide_product.h already.

@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product.cuh"
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/rotate_row.cuh"
 #include "kernels/cuda/sm90/split_rows.cuh"
 
 namespace foresail::cuda {
@@ -63,37 +63,11 @@ __device__ __forceinline__ void absorb(const LatentInputsArgs& args, int first_r
   }
 }
 
-// The rotated parts of a row's queries, and its row of the cache.
-template <typename Out, typename T>
-__device__ __forceinline__ void rotate_row(const LatentInputsArgs& args, int64_t row,
-                                           float inverse_scale, float* scratch) {
-  const int64_t position = args.positions[row];
-  const float scale = args.row_scale != nullptr ? args.row_scale[row] : 1.0f;
-  const int pairs = args.rope.dim / 2;
-  for (int i = threadIdx.x; i < args.heads * pairs; i += kProductThreads) {
-    const int head = i / pairs;
-    const Turn turn = turn_of(args.rope, position, i % pairs);
-    const float* from = args.q + row * args.q_stride +
-                        int64_t{head} * (args.nope_dim + args.rope.dim) + args.nope_dim;
-    const float2 turned = turn.of(from[turn.first], from[turn.second]);
-    Out* to = static_cast<Out*>(args.out) + row * args.out_stride +
-              int64_t{head} * (args.cache.latent_dim + args.rope.dim) + args.cache.latent_dim;
-    store_value(to, turn.first, scale * turned.x);
-    store_value(to, turn.second, scale * turned.y);
-  }
-  const int64_t slot = args.slots[row];
-  if (slot < 0) return;
-  store_latent_row<kProductThreads>(
-      args.kv + row * args.kv_stride, args.norm_weight, args.norm_eps, args.rope, position,
-      static_cast<T*>(args.cache.data) + slot * (args.cache.latent_dim + args.cache.rope_dim),
-      args.cache.latent_dim, args.cache.rope_dim, inverse_scale, scratch);
-}
-
 // Block x: eight tiles of 16 latent numbers, y: head; with y = heads, rows; z: eight rows.
 template <typename Out, typename T>
 __global__ void __launch_bounds__(kProductThreads)
     latent_inputs_kernel(const __grid_constant__ LatentInputsArgs args, float inverse_scale) {
-  __shared__ float scratch[kWarps];
+  __shared__ float scratch[kSumWarps];
   let_next_start();
   const int first_row = static_cast<int>(blockIdx.z) * kFewRows;
   const int row_count = min(kFewRows, static_cast<int>(args.rows) - first_row);
@@ -103,7 +77,7 @@ __global__ void __launch_bounds__(kProductThreads)
                        static_cast<int>(blockIdx.x * kWarps + threadIdx.x / kWarp));
   wait_for_previous();
   for (int i = static_cast<int>(blockIdx.x); i < row_count; i += static_cast<int>(gridDim.x))
-    rotate_row<Out, T>(args, first_row + i, inverse_scale, scratch);
+    rotate_row<kProductThreads, Out, T>(args, first_row + i, inverse_scale, scratch);
 }
 
 // The part of a row's queries that is no rotated one, split for the product that absorbs it: by
@@ -133,20 +107,20 @@ __device__ __forceinline__ void split_queries(const LatentInputsArgs& args, int 
 template <typename Out, typename T>
 __global__ void __launch_bounds__(kProductThreads)
     rotate_rows_kernel(const __grid_constant__ LatentInputsArgs args, float inverse_scale) {
-  __shared__ float scratch[kWarps];
+  __shared__ float scratch[kSumWarps];
   let_next_start();
   wait_for_previous();
   const int place = static_cast<int>(blockIdx.x);
   const int row = min(place, static_cast<int>(args.rows) - 1);
   if (args.split_out.to != nullptr) split_queries(args, place, row);
-  if (place == row) rotate_row<Out, T>(args, row, inverse_scale, scratch);
+  if (place == row) rotate_row<kProductThreads, Out, T>(args, row, inverse_scale, scratch);
 }
 
 // Calls body with null pointers of the types of the queries and of the cache's numbers, and the
 // factor of what is stored there.
 template <typename Body>
 void with_types(const LatentInputsArgs& args, const Body& body) {
-  const float inverse = args.cache.element == Element::kF8E4M3 ? 1.0f / args.cache.scale : 1.0f;
+  const float inverse = inverse_scale(args.cache);
   const auto with = [&](auto* out) {
     if (args.cache.element == Element::kF8E4M3)
       body(out, static_cast<__nv_fp8_e4m3*>(nullptr), inverse);

@@ -114,7 +114,7 @@ template <typename T>
 __global__ void store_kernel(const float* kv, int64_t stride, const float* norm_weight, float eps,
                              Rope rope, const int32_t* positions, const int32_t* slots, T* cache,
                              int latent_dim, int rope_dim, float inverse_scale) {
-  __shared__ float scratch[kThreads / kWarp];
+  __shared__ float scratch[kSumWarps];
   let_next_start();
   const int64_t slot = slots[blockIdx.x];
   if (slot < 0) return;

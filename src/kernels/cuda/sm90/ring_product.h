@@ -11,8 +11,13 @@ namespace foresail::cuda {
 
 constexpr int kRingRows = 64;  // of a tile, and all of its rows where they are no expert's
 
-// args.tiles: of 16, 32 or 64 rows. `rows`: split (wide_layout.h) by the kernel before. `along`:
-// where takes_along() (wide_product.h) says so, or null.
+// Whether every block may split its rows itself, which saves a launch: a head's are read by few
+// blocks, and those that fit the processors have room for all of their rows at once.
+bool ring_splits_rows(const GemmArgs& args);
+
+// args.tiles: of 16, 32 or 64 rows. `rows`: split (wide_layout.h) by the kernel before; null: by
+// the blocks, where ring_splits_rows(). `along`: where takes_along() (wide_product.h) says so, or
+// null.
 void ring_product(cudaStream_t stream, const GemmArgs& args, const void* rows,
                   const SplitProduct* along = nullptr);
 

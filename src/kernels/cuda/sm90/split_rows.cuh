@@ -33,6 +33,20 @@ __device__ __forceinline__ void store_terms(const Terms (&x)[4], uint4* chunk, i
   }
 }
 
+// Four inputs of one row to their places: the line's quad-th in the group of eight rows whose first
+// term begins there.
+template <bool kBF16>
+__device__ __forceinline__ void store_quad(const Terms& x, std::byte* group, int term_bytes,
+                                           int line, int quad) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int place = (2 * (quad / 4) + half) ^ line;  // the swizzle
+    auto* to = reinterpret_cast<uint32_t*>(group + line * 128 + place * 16) + quad % 4;
+    *to = x.high[half];
+    if (!kBF16) to[term_bytes / 4] = x.low[half];
+  }
+}
+
 // Where the chunk's first term of a tile's group of eight rows begins.
 template <bool kBF16>
 __device__ __forceinline__ uint4* chunk_of(uint4* scratch, int64_t tile, int chunks, int chunk,
@@ -77,17 +91,19 @@ class SplitResults {
         groups_(tile * kTileOutputs < part.n_out ? (part.row_count + kGroupRows - 1) / kGroupRows
                                                  : 0) {
     const SplitOut& split = args.split_out;
+    // Results of a group follow those of the one before it.
+    const int input_tile = static_cast<int>(part.out_offset / kTileOutputs) + tile;
     const bool listed = args.tiles != nullptr;
     const int64_t row_tile = listed ? static_cast<int>(y) : part.row_begin / split.tile_rows;
     const int group = listed ? 0 : part.row_begin % split.tile_rows / kGroupRows;
     auto* chunk = reinterpret_cast<__nv_bfloat16*>(
-        chunk_of<false>(static_cast<uint4*>(split.to), row_tile, split.chunks, tile / kChunkTiles,
-                        group, split.tile_rows));
+        chunk_of<false>(static_cast<uint4*>(split.to), row_tile, split.chunks,
+                        input_tile / kChunkTiles, group, split.tile_rows));
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int input = g + (i >= 2 ? 8 : 0);
       const int line = 2 * q + i % 2;
-      const int place = (2 * (tile % kChunkTiles) + input % 4 / 2) ^ line;  // the swizzle
+      const int place = (2 * (input_tile % kChunkTiles) + input % 4 / 2) ^ line;  // the swizzle
       at_[i] = chunk + line * 64 + place * 8 + input / 4 * 2 + input % 2;
     }
   }

@@ -266,6 +266,8 @@ void launch(cudaStream_t stream, const GemmArgs& args, void* scratch, bool is_sp
   const dim3 grid(static_cast<unsigned>((chunks + 7) / 8),
                   static_cast<unsigned>(row_tiles(args, tile_rows) * (tile_rows / kGroupRows)),
                   static_cast<unsigned>(split_groups(args)));
+  if (!is_split && tile_rows == kRingRows && ring_splits_rows(args))
+    return ring_product(stream, args, nullptr);
   if (!is_split)
     launch_early(stream, grid, kThreads, 0, split_kernel<kBF16>, args, tile_rows, chunks,
                  static_cast<uint4*>(scratch));
@@ -304,6 +306,10 @@ size_t wide_scratch_bytes(const GemmArgs& args) {
                              terms_of(args.x_is_bf16) * term_bytes(tile_rows));
 }
 
+bool has_small_tiles(const GemmArgs& args) {
+  return block_rows(args) < kWideRows;
+}
+
 bool takes_beside(const GemmArgs& args, const GemmArgs& beside) {
   return is_split_alike(args, beside) && block_rows(args) < kWideRows && !beside.gated &&
          args.groups == 1 && args.rows == beside.rows && args.x == beside.x &&
@@ -322,7 +328,12 @@ SplitOut split_out_of(const GemmArgs& next, void* scratch) {
 }
 
 bool can_split_for(const GemmArgs& args, const GemmArgs& next) {
-  return args.gated && is_wide(args) && is_wide(next) && !next.x_is_bf16 &&
+  // Otherwise of heads, whose results follow each other, are added to nothing and end as sums.
+  const bool of_heads = args.groups > 1 && args.n_out % kTileOutputs == 0 &&
+                        args.out_group == args.n_out && next.n_in == args.groups * args.n_out &&
+                        !args.accumulate && args.scale == 1.0f && args.bias == nullptr &&
+                        block_rows(args) < kWideRows;
+  return (args.gated || of_heads) && is_wide(args) && is_wide(next) && !next.x_is_bf16 &&
          block_rows(next) % block_rows(args) == 0 && next.n_in % (kChunkTiles * kTileInputs) == 0 &&
          (args.tiles == nullptr) == (next.tiles == nullptr);
 }

@@ -31,6 +31,9 @@ size_t wide_scratch_bytes(const GemmArgs& args);
 void wide_product(cudaStream_t stream, const GemmArgs& args, void* scratch, bool is_split = false,
                   const SplitProduct* along = nullptr);
 
+// Whether it is ring_product's (ring_product.h).
+bool has_small_tiles(const GemmArgs& args);
+
 // Whether a second product of the same rows may be `beside` in its launch; `plain` if only the
 // first is gated.
 bool takes_beside(const GemmArgs& args, const GemmArgs& beside);
@@ -38,8 +41,8 @@ bool takes_beside(const GemmArgs& args, const GemmArgs& beside);
 // Whether a product that has nothing to do with the experts' gate and up may run in their launch.
 bool takes_along(const GemmArgs& experts, const GemmArgs& other);
 
-// Whether a gated product may leave its results split for the one that reads them, and how: then
-// that is called with `is_split`. `scratch`: of that one, not of this.
+// Whether a product, which is gated or one of heads, may leave its results split for the one that
+// reads them, and how: then that is called with `is_split`. `scratch`: of that one, not of this.
 bool can_split_for(const GemmArgs& args, const GemmArgs& next);
 SplitOut split_out_of(const GemmArgs& next, void* scratch);
 
