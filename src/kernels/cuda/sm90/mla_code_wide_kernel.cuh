@@ -6,7 +6,7 @@
 //   O^T[512, 64]   += V^T * P^T[keys, 64]  two warpgroups, 256 latent dims each: codes become
 //                                          float16 on their way from the tile to registers
 // A query row is two terms of e4m3 (mla_code_query.cuh), two products into the same accumulators.
-// They add up with about 14 bits, so at most 128 dims of them do; the rest is added in registers.
+// They add up with about 14 bits; see docs/mla-decode.md for what that costs.
 #pragma once
 
 #include "kernels/cuda/sm90/mla_code_query.cuh"
@@ -18,8 +18,8 @@
 namespace foresail::cuda::mla {
 
 struct CodeWideLayout {
-  static constexpr int kCopyRegisters = 40;
-  static constexpr int kScoreRegisters = 120;
+  static constexpr int kCopyRegisters = 48;
+  static constexpr int kScoreRegisters = 112;
   static constexpr int kValueRegisters = 176;
   static_assert(kCopyRegisters + kScoreRegisters + 2 * kValueRegisters == 4 * 128);
   static constexpr int kStages = 3;
@@ -58,56 +58,43 @@ struct CodeScorer {
   const KernelParams& p;
   uint8_t* smem;
   uint32_t shared;
-  int thread, warp, lane;          // within the warpgroup
-  static constexpr int kHalf = 2;  // chunks
-  float s[32];                     // row lane / 4 at i % 4 < 2, row lane / 4 + 8 at the others
-  float part[32];                  // of products in flight: half of the dims
+  static constexpr int kTermProducts = kKeyDim / 32;
+  static constexpr int kProducts = 2 * kTermProducts;
+  int thread, warp, lane;  // within the warpgroup
+  float s[32];             // row lane / 4 at i % 4 < 2, row lane / 4 + 8 at the others
+  float next[32];          // the next tile's, by products in flight
   float maximum[2], sum[2];
 
   __device__ __forceinline__ float* floats(int offset) {
     return reinterpret_cast<float*>(smem + offset);
   }
 
-  // Starts the products of chunks [first, last) of a tile. The second terms go first: they are
-  // small, and what is added to small sums loses little.
-  template <int kFirst, int kLast>
-  __device__ __forceinline__ void start_products(int tile) {
-    const int stage = tile % L::kStages;
-    const uint64_t keys = ptx::uniform_descriptor(shared + stage * L::kStageBytes);
-    const uint64_t queries = ptx::uniform_descriptor(shared + L::kQuery);
-#pragma unroll
-    for (int chunk = kFirst; chunk < kLast; ++chunk) {
-      ptx::mbarrier_wait(shared + L::kFull + (stage * L::kParts + chunk) * 8,
-                         (tile / L::kStages) & 1);
-    }
-    ptx::pin_registers(part);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int term = 1; term >= 0; --term) {
-#pragma unroll
-      for (int chunk = kFirst; chunk < kLast; ++chunk) {
-#pragma unroll
-        for (int i = 0; i < (chunk < kLatent / 128 ? 4 : 2); ++i) {
-          ptx::WgmmaCodes<64>::run(
-              part, queries + ((chunk * 2 + term) * L::kTermBytes + i * 32) / 16,
-              keys + (chunk * kChunkBytes + i * 32) / 16, term == 0 || chunk > kFirst || i > 0);
-        }
-      }
-    }
-    ptx::wgmma_commit();
+  __device__ __forceinline__ uint64_t key_operand(int tile) {
+    return ptx::uniform_descriptor(shared + tile % L::kStages * L::kStageBytes);
   }
 
-  // S of a tile whose first half has been started.
-  __device__ __forceinline__ void finish_scores(int tile) {
-    ptx::wgmma_wait<0>();
-    ptx::pin_registers(part);
+  __device__ __forceinline__ void wait_tile(int tile) {
 #pragma unroll
-    for (int i = 0; i < 32; ++i) s[i] = part[i];
-    start_products<kHalf, L::kTileChunks>(tile);
+    for (int chunk = 0; chunk < L::kTileChunks; ++chunk) {
+      ptx::mbarrier_wait(shared + L::kFull + (tile % L::kStages * L::kParts + chunk) * 8,
+                         (tile / L::kStages) & 1);
+    }
+  }
+
+  // One of the products of a tile. The second terms go first: they are small, and what is added to
+  // small sums loses little.
+  __device__ __forceinline__ void product(uint64_t queries, uint64_t keys, int i) {
+    const int term = i < kTermProducts ? 1 : 0;
+    const int chunk = i % kTermProducts / 4, step = i % kTermProducts % 4;
+    ptx::WgmmaCodes<64>::run(next, queries + ((chunk * 2 + term) * L::kTermBytes + step * 32) / 16,
+                             keys + (chunk * kChunkBytes + step * 32) / 16, i > 0);
+  }
+
+  __device__ __forceinline__ void take_scores() {
     ptx::wgmma_wait<0>();
-    ptx::pin_registers(part);
+    ptx::pin_registers(next);
 #pragma unroll
-    for (int i = 0; i < 32; ++i) s[i] += part[i];
+    for (int i = 0; i < 32; ++i) s[i] = next[i];
   }
 
   __device__ __forceinline__ void mask_tile(const Segment& segment, int key) {
@@ -119,61 +106,6 @@ struct CodeScorer {
       const int at = key + i / 4 * 8 + 2 * (lane % 4) + i % 2;
       if (at >= limit[i % 4 / 2]) s[i] = kNegativeInfinity;
     }
-  }
-
-  // Scores become weights; what accumulators are to be rescaled by goes to shared memory.
-  __device__ __forceinline__ void weigh_tile(int buffer) {
-    float raised[2] = {s[0], s[2]};
-#pragma unroll
-    for (int i = 1; i < 32; ++i) {
-      if (i != 2) raised[i % 4 / 2] = fmaxf(raised[i % 4 / 2], s[i]);
-    }
-#pragma unroll
-    for (int step = 1; step <= 2; step *= 2) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        raised[r] = fmaxf(raised[r], __shfl_xor_sync(~0u, raised[r], step));
-      }
-    }
-    const float* row_scale = floats(L::kRowScale) + warp * 16 + lane / 4;
-    float scale[2], offset[2], factor[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      scale[r] = row_scale[8 * r];
-      const float old = maximum[r];
-      maximum[r] = lazy_maximum(old, raised[r] * scale[r]);
-      factor[r] = weight(old, maximum[r]);
-      offset[r] = maximum[r] == kNegativeInfinity ? 0.f : maximum[r];
-    }
-    float added[2] = {0.f, 0.f};
-#pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      s[i] = ptx::exp2_approx(s[i] * scale[i % 4 / 2] - offset[i % 4 / 2]);
-      added[i % 4 / 2] += s[i];
-    }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      sum[r] = sum[r] * factor[r] + added[r];
-      if (lane % 4 == 0) {
-        floats(L::kRescale)[buffer * kWideRows + warp * 16 + lane / 4 + 8 * r] = factor[r];
-      }
-    }
-    const bool any = __any_sync(~0u, factor[0] != 1.f || factor[1] != 1.f);
-    if (lane == 0) reinterpret_cast<int*>(smem + L::kRescales)[buffer * 4 + warp] = any;
-  }
-
-  // Weights as the B operand [64 rows, 64 keys] of float16.
-  __device__ __forceinline__ void store_weights(uint32_t weights) {
-    const int line = lane & 7, matrix = lane >> 3;
-    const uint32_t row = weights + (warp * 16 + (matrix & 1) * 8 + line) * 128;
-#pragma unroll
-    for (int b = 0; b < 8; b += 2) {  // of 8 keys
-      ptx::store_matrix_x4(
-          row + (((b + (matrix >> 1)) ^ line) << 4), ptx::pack_half(s[b * 4], s[b * 4 + 1]),
-          ptx::pack_half(s[b * 4 + 2], s[b * 4 + 3]), ptx::pack_half(s[b * 4 + 4], s[b * 4 + 5]),
-          ptx::pack_half(s[b * 4 + 6], s[b * 4 + 7]));
-    }
-    ptx::fence_proxy_async();
   }
 
   // Values past the end would multiply a zero weight, but may be NaN. Scores of these keys are
@@ -205,33 +137,119 @@ struct CodeScorer {
     sum[0] = sum[1] = 0.f;
   }
 
-  // From the scores of a tile, whose first key is `key`, to weights for the value warpgroups.
-  __device__ __forceinline__ void pass_on(const Segment& segment, int tile, int key) {
+  // From the scores of a tile, whose first key is `key`, to weights for the value warpgroups, the B
+  // operand [64 rows, 64 keys] of float16. kNext: there is a next tile in the segment. A warp that
+  // issues products is held until all but the last few are done, so the next tile's are issued one
+  // by one between the steps of the softmax; else tensor cores would get none of them meanwhile.
+  template <bool kNext>
+  __device__ __forceinline__ void weigh_tile(const Segment& segment, int tile, int key) {
     const int buffer = tile & 1;
-    const int count = min(kTile, segment.key_end - key);
-    if (key + kTile > segment.key_len - (p.q_len - 1) || count < kTile) mask_tile(segment, key);
+    const uint64_t keys = key_operand(tile + 1);
+    const uint64_t queries = ptx::uniform_descriptor(shared + L::kQuery);
+    int issued = 0;  // known to the compiler
+    const auto products = [&](int count) {
+      if (!kNext) return;
+#pragma unroll
+      for (int n = 0; n < count; ++n) product(queries, keys, issued++);
+    };
+    const int count = segment.key_end - key;
+    if (key + kTile > segment.key_len - (p.q_len - 1) || (!kNext && count < kTile)) {
+      mask_tile(segment, key);
+    }
+    if (kNext) wait_tile(tile + 1);
     ptx::mbarrier_wait(shared + L::kWeightsEmpty + buffer * 8, (tile / 2 & 1) ^ 1);
-    weigh_tile(buffer);
-    store_weights(shared + L::kWeights + buffer * L::kWeightBytes);
-    clear_tail(tile % L::kStages, count);
+    if (kNext) {
+      ptx::pin_registers(next);
+      ptx::wgmma_fence();
+    }
+    float raised[2] = {s[0], s[2]};
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      products(1);
+#pragma unroll
+      for (int i = j * 4; i < j * 4 + 4; ++i) {
+        if (i != 0 && i != 2) raised[i % 4 / 2] = fmaxf(raised[i % 4 / 2], s[i]);
+      }
+    }
+    const float* row_scale = floats(L::kRowScale) + warp * 16 + lane / 4;
+    float scale[2], offset[2], factor[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) scale[r] = row_scale[8 * r];
+#pragma unroll
+    for (int step = 1; step <= 2; step *= 2) {
+      products(1);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        raised[r] = fmaxf(raised[r], __shfl_xor_sync(~0u, raised[r], step));
+      }
+    }
+    products(1);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float old = maximum[r];
+      maximum[r] = lazy_maximum(old, raised[r] * scale[r]);
+      factor[r] = weight(old, maximum[r]);
+      offset[r] = maximum[r] == kNegativeInfinity ? 0.f : maximum[r];
+      sum[r] *= factor[r];
+    }
+    products(1);
+    const int line = lane & 7, matrix = lane >> 3;
+    const uint32_t row = shared + L::kWeights + buffer * L::kWeightBytes +
+                         (warp * 16 + (matrix & 1) * 8 + line) * 128;
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      if (i % 2 == 0) products(1);
+      s[i] = ptx::exp2_approx(s[i] * scale[i % 4 / 2] - offset[i % 4 / 2]);
+      sum[i % 4 / 2] += s[i];
+      if (i % 8 == 7) {  // 16 keys
+        const int b = i / 8 * 2;
+        ptx::store_matrix_x4(
+            row + (((b + (matrix >> 1)) ^ line) << 4), ptx::pack_half(s[b * 4], s[b * 4 + 1]),
+            ptx::pack_half(s[b * 4 + 2], s[b * 4 + 3]), ptx::pack_half(s[b * 4 + 4], s[b * 4 + 5]),
+            ptx::pack_half(s[b * 4 + 6], s[b * 4 + 7]));
+      }
+    }
+    products(2);
+    const bool any = __any_sync(~0u, factor[0] != 1.f || factor[1] != 1.f);
+    if (kNext) ptx::wgmma_commit();
+    // What accumulators are to be rescaled by.
+    if (lane == 0) reinterpret_cast<int*>(smem + L::kRescales)[buffer * 4 + warp] = any;
+    if (lane % 4 == 0) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        floats(L::kRescale)[buffer * kWideRows + warp * 16 + lane / 4 + 8 * r] = factor[r];
+      }
+    }
+    ptx::fence_proxy_async();
+    if (!kNext) clear_tail(tile % L::kStages, count);
     ptx::mbarrier_arrive(shared + L::kWeightsFull + buffer * 8);
     if (lane == 0) ptx::mbarrier_arrive(shared + L::kEmpty + tile % L::kStages * 8);
+    if (!kNext) return;
+    ptx::wgmma_fence();
+    products(kProducts - issued);
+    ptx::wgmma_commit();
+    take_scores();
   }
 
-  // Half of the products of a tile run beside the softmax of the one before.
   __device__ __forceinline__ void score_segment(const Segment& segment, int* tile) {
     int key = segment.key_begin;
 #pragma unroll
-    for (int i = 0; i < 32; ++i) part[i] = 0.f;  // or they would be alive until here
-    start_products<0, kHalf>(*tile);
-    finish_scores(*tile);
+    for (int i = 0; i < 32; ++i) next[i] = 0.f;  // or they would be alive until here
+    const uint64_t keys = key_operand(*tile);
+    const uint64_t queries = ptx::uniform_descriptor(shared + L::kQuery);
+    wait_tile(*tile);
+    ptx::pin_registers(next);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < kProducts; ++i) product(queries, keys, i);
+    ptx::wgmma_commit();
+    take_scores();
 #pragma unroll 1
     for (; key + kTile < segment.key_end; key += kTile) {
-      start_products<0, kHalf>(*tile + 1);
-      pass_on(segment, *tile, key);
-      finish_scores(++*tile);
+      weigh_tile<true>(segment, *tile, key);
+      ++*tile;
     }
-    pass_on(segment, (*tile)++, key);
+    weigh_tile<false>(segment, (*tile)++, key);
   }
 
   __device__ __forceinline__ void store_totals(int i) {
