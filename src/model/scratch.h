@@ -34,9 +34,14 @@ inline MatrixView placed(Memory& memory, Arena& arena, const MatrixView& host) {
   return copy;
 }
 
-// Makes the buffer at least so large; what it held may be lost.
+// Makes the buffer at least so large, and larger where more may follow; what it held may be lost.
 inline void grow(Buffer& buffer, size_t size_bytes, Memory& memory) {
   if (buffer.size_bytes() < size_bytes) buffer = Buffer(size_bytes + size_bytes / 4, memory);
+}
+
+// The same where never more is asked for, to the byte: what a memory plan counts.
+inline void allocate_once(Buffer& buffer, size_t size_bytes, Memory& memory) {
+  if (buffer.size_bytes() < size_bytes) buffer = Buffer(size_bytes, memory);
 }
 
 // The matrix where the host can read and change it: itself, or a copy in `staging`, complete when

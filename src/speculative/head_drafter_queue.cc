@@ -43,7 +43,7 @@ TokenDraw proposal_draw(const SamplingParams& sampling, int64_t position) {
 
 // Leaves rows of a pass waiting, one of each request.
 void HeadDrafter::keep_rows(std::span<const KeptRow> rows, const MatrixView& states) {
-  grow(kept_rows_, waiting_.size() * kMostKeptRows * states.cols * sizeof(float), memory_);
+  allocate_once(kept_rows_, waiting_.size() * kMostKeptRows * states.cols * sizeof(float), memory_);
   kept_width_ = states.cols;
   std::vector<int32_t> places;
   for (const KeptRow& row : rows) places.push_back(kept_place(row.slot, row.position));
@@ -101,7 +101,7 @@ void HeadDrafter::catch_up(std::span<const Caught> requests) {
   }
   if (places.empty()) return;
   const auto row_count = static_cast<int64_t>(places.size());
-  grow(caught_up_, row_count * kept_width_ * sizeof(float), memory_);
+  allocate_once(caught_up_, kept_rows_.size_bytes(), memory_);
   const MatrixView states = {caught_up_.data(), DType::kF32, row_count, kept_width_, kept_width_};
   const auto place_count = static_cast<int64_t>(waiting_.size()) * kMostKeptRows;
   kernels_->begin_pass({.wanted_rows = places, .page_size = kMostKeptRows, .links = {}});

@@ -82,7 +82,8 @@ void Iteration::place_terms(RequestState& request) {
                  request.slot, options_.slot_count);
   Memory& memory = model_.kernels().memory();
   // Of all slots at once: the counts of those that run have to stay where they are.
-  grow(term_table_, static_cast<size_t>(options_.slot_count * vocab) * sizeof(TokenTerms), memory);
+  allocate_once(term_table_, static_cast<size_t>(options_.slot_count * vocab) * sizeof(TokenTerms),
+                memory);
   terms_.assign(static_cast<size_t>(vocab), {});
   for (const auto& [token, count] : request.counts.counts())
     if (token >= 0 && token < vocab)

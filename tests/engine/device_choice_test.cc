@@ -5,6 +5,7 @@
 
 #include "engine/device_like_kernels.h"
 #include "engine/draftings.h"
+#include "engine/memory_plan.h"
 
 namespace foresail {
 namespace {
@@ -124,6 +125,22 @@ TEST(DeviceChoiceFallback, MixedRequestsEqualTheHosts) {
     EXPECT_GT(choices[static_cast<size_t>(HostChoice::kNone)], 0);
     EXPECT_GT(std::accumulate(choices.begin() + 1, choices.end(), int64_t{0}), 0);
   }
+}
+
+// Counts and biases, once a request has any: as many bytes as the plan says, in one piece.
+TEST(DeviceChoiceMemory, TokenCountsTakeWhatIsPlanned) {
+  EngineOptions options = tiny_options(kDraftings[0], 16);
+  Pair pair(options);
+  std::vector<Request> requests = plain_requests(90, 6);
+  ModelOptions on_device = options;
+  on_device.device = "cuda";
+  const uint64_t planned = plan_memory(pair.host.config(), on_device, true).token_term_bytes;
+  EXPECT_GT(planned, 0u);
+  pair.expect_equal(options, requests);
+  EXPECT_EQ(pair.kernels->allocations_of(planned), 0);
+  add_terms(requests);
+  pair.expect_equal(options, requests);
+  EXPECT_EQ(pair.kernels->allocations_of(planned), 1);
 }
 
 TEST(DeviceChoiceFallback, SimulatedAcceptanceEqualsTheHosts) {

@@ -17,7 +17,10 @@ namespace foresail {
 // The host's, but for downloads, which bring nothing before they are finished.
 class LateMemory : public Memory {
  public:
-  std::byte* allocate(size_t size_bytes) override { return host_memory().allocate(size_bytes); }
+  std::byte* allocate(size_t size_bytes) override {
+    ++allocations_[size_bytes];
+    return host_memory().allocate(size_bytes);
+  }
   void release(std::byte* data, size_t size_bytes) noexcept override {
     host_memory().release(data, size_bytes);
   }
@@ -44,6 +47,10 @@ class LateMemory : public Memory {
   void zero(void* data, size_t size_bytes) override { std::memset(data, 0, size_bytes); }
   void wait() override {}
   size_t most_under_way() const { return most_under_way_; }
+  int allocations_of(size_t size_bytes) const {
+    const auto found = allocations_.find(size_bytes);
+    return found == allocations_.end() ? 0 : found->second;
+  }
 
  private:
   struct Download {
@@ -53,6 +60,7 @@ class LateMemory : public Memory {
   std::map<uint64_t, Download> under_way_;
   uint64_t next_ = 0;
   size_t most_under_way_ = 0;
+  std::map<size_t, int> allocations_;  // by their bytes
 };
 
 template <typename Base>
@@ -77,6 +85,7 @@ class DeviceLike : public Base {
   // Rows whose token the host did not know.
   int carried_rows() const { return carried_rows_; }
   size_t most_downloads_under_way() const { return memory_.most_under_way(); }
+  int allocations_of(size_t size_bytes) const { return memory_.allocations_of(size_bytes); }
   // The n-th pass from now on.
   void fail_in(int passes) { passes_to_failure_ = passes; }
 

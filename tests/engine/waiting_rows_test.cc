@@ -4,6 +4,7 @@
 
 #include "engine/device_like_kernels.h"
 #include "engine/draftings.h"
+#include "engine/memory_plan.h"
 #include "engine/pausing_batch.h"
 
 namespace foresail {
@@ -33,6 +34,24 @@ TEST_P(WaitingRows, DraftsAfterAPauseAreTheHosts) {
 
 INSTANTIATE_TEST_SUITE_P(All, WaitingRows, drafting_cases(kHeadDraftings, {1, 4, 16, 64}),
                          drafting_case_name);
+
+// The rows that wait, and again dense when they are taken in.
+TEST(WaitingRowsMemory, TheyTakeWhatIsPlanned) {
+  for (int index = 0; index < kHeadDraftings; ++index) {
+    SCOPED_TRACE(kDraftings[index].name);
+    EngineOptions options = tiny_options(kDraftings[index], 16);
+    options.speculative.steps = 3;
+    auto made = std::make_unique<DeviceLikeKernels>();
+    const DeviceLikeKernels& kernels = *made;
+    LoadedModel model(options, {}, std::move(made));
+    options.device = "cuda";
+    const size_t planned = plan_memory(model.config(), options, true).kept_row_bytes;
+    EXPECT_GT(planned, 0u);
+    EXPECT_EQ(kernels.allocations_of(planned / 2), 0);
+    PausingBatch(model, 16).run_waiting(drafts_wanted());
+    EXPECT_EQ(kernels.allocations_of(planned / 2), 2);
+  }
+}
 
 // The engine's steps without drafts: launched ahead, states stay where they are.
 TEST(WaitingRowsEngine, StepsWithoutDraftsAreLaunchedAhead) {
