@@ -10,8 +10,10 @@ void add_engine_flags(Command& command, EngineFlags& flags) {
   EngineOptions& engine = flags.engine;
   FlagGroup scheduling(command, kSchedulingGroup), device(command, kDeviceGroup);
   scheduling
-      .add_option("--max-running-requests,--max-num-seqs", engine.max_running_requests,
-                  "requests that run at once")
+      .add_option(
+          "--max-running-requests,--max-num-seqs", engine.max_running_requests,
+          "requests that run at once; on a GPU each reserves 8 bytes for every token of the "
+          "vocabulary")
       ->capture_default_str()
       ->check(number_in(1, 4096));
   device

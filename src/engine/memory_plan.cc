@@ -148,6 +148,8 @@ void require_fits(const MemoryPlan& plan) {
   if (fixed < plan.available_bytes && unit_bytes < plan.available_bytes - fixed)
     advice =
         fmt::format("{} {} would fit", plan.size_flag, (plan.available_bytes - fixed) / unit_bytes);
+  else if (fixed >= plan.available_bytes && plan.model_bytes() < plan.available_bytes)
+    advice = "lower --max-running-requests";
   throw_error(ErrorCode::kDevice,
               "not enough memory: need {} = weights {} + KV {} ({} tokens x {} bytes) + workspace "
               "{}{}, have {}: {}",

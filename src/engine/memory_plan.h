@@ -25,10 +25,12 @@ struct MemoryPlan {
   // What to lower where the cache does not fit, and how many tokens of cache one of it costs.
   std::string_view size_flag = "--context-length";
   int64_t tokens_per_flag = 1;
+  // However many requests run.
+  uint64_t model_bytes() const {
+    return saturating_add(saturating_add(weight_bytes, workspace_bytes), graph_bytes);
+  }
   uint64_t fixed_bytes() const {
-    return saturating_add(
-        saturating_add(weight_bytes, workspace_bytes),
-        saturating_add(graph_bytes, saturating_add(kept_row_bytes, token_term_bytes)));
+    return saturating_add(model_bytes(), saturating_add(kept_row_bytes, token_term_bytes));
   }
   uint64_t total_bytes() const { return saturating_add(fixed_bytes(), kv_bytes); }
 };
