@@ -30,7 +30,6 @@ struct Consumer {
   static constexpr int kBlocks = N / 8;          // 8-row blocks
   static constexpr int kTiles = (N + 15) / 16;   // of 16 rows; with 8 rows half of one is none
   static constexpr uint32_t kOnes = 0x3f803f80;  // two of bf16
-  static constexpr int kAtOnce = kBlocks % 4 == 0 ? 4 : kBlocks % 3 == 0 ? 3 : kBlocks;
 
   const Params& p;
   uint8_t* smem;
@@ -65,8 +64,8 @@ struct Consumer {
 #pragma unroll
       for (int i = 0; i < kChunks / kParts * 4; ++i) {
         const int chunk = part * (kChunks / kParts) + i / 4;
-        ptx::Wgmma<N, 0>::run(s, keys + (chunk * kChunkBytes + (i % 4) * 32) / 16,
-                              queries + (chunk * N * 128 + (i % 4) * 32) / 16, part + i > 0);
+        ptx::Wgmma<N>::run(s, keys + (chunk * kChunkBytes + (i % 4) * 32) / 16,
+                           queries + (chunk * N * 128 + (i % 4) * 32) / 16, part + i > 0);
       }
     }
     ptx::wgmma_commit();
@@ -106,21 +105,18 @@ struct Consumer {
     }
 
     float* reduce = floats(L::kReduce);
+    float largest[2 * kBlocks];
 #pragma unroll
-    for (int b = 0; b < kBlocks; b += kAtOnce) {
-      float m[2 * kAtOnce];
+    for (int i = 0; i < 2 * kBlocks; ++i) {
+      const int at = i / 2 * 4 + i % 2;
+      largest[i] = fmaxf(s[at], s[at + 2]);
+    }
+    combine_lanes(largest, [](float x, float y) { return fmaxf(x, y); });
+    if (lane < 4) {
 #pragma unroll
-      for (int i = 0; i < 2 * kAtOnce; ++i) {
-        const int at = (b + i / 2) * 4 + i % 2;
-        m[i] = fmaxf(s[at], s[at + 2]);
-      }
-      combine_lanes(m, [](float x, float y) { return fmaxf(x, y); });
-      if (lane < 4) {
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          *reinterpret_cast<float2*>(reduce + warp * N + (b + i) * 8 + 2 * lane) = {m[2 * i],
-                                                                                    m[2 * i + 1]};
-        }
+      for (int b = 0; b < kBlocks; ++b) {
+        *reinterpret_cast<float2*>(reduce + warp * N + b * 8 + 2 * lane) = {largest[2 * b],
+                                                                            largest[2 * b + 1]};
       }
     }
     if (group == 0) {

@@ -119,6 +119,7 @@ inline bool is_plain(const KernelParams& p) {
 
 template <int N>
 struct Layout {
+  static_assert(N <= 32);
   static constexpr int kStages = mla::kStages;
   static constexpr int kParts = mla::kParts;
   static constexpr int kEarlyPages = 4;
@@ -128,10 +129,10 @@ struct Layout {
   static constexpr int kStageBytes = mla::kStageBytes;
   // Registers a thread after the roles part; 128 * producer + 256 * consumer = 384 * 168, the
   // registers a block is launched with (asking for more would wait for ever).
-  static constexpr int kProducerRegisters = N <= 48 ? 72 : 40;
-  static constexpr int kConsumerRegisters = N <= 48 ? 216 : 232;
+  static constexpr int kProducerRegisters = 72;
+  static constexpr int kConsumerRegisters = 216;
   static_assert(128 * kProducerRegisters + 256 * kConsumerRegisters == 384 * 168);
-  static constexpr int kQueryStages = N <= 32 ? 2 : 1;
+  static constexpr int kQueryStages = 2;
   static constexpr int kQueryBytes = kChunks * N * 128;
   static constexpr int kQuery = kStages * kStageBytes;
   static constexpr int kWeights =

@@ -211,7 +211,7 @@ struct WideScorer {
 #pragma unroll
       for (int i = 0; i < chunks * 4; ++i) {
         const int offset = ((first + i / 4) * kChunkBytes + (i % 4) * 32) / 16;
-        ptx::Wgmma<64, 0>::run(s, queries + offset, keys + offset, part + i > 0);
+        ptx::Wgmma<64>::run(s, queries + offset, keys + offset, part + i > 0);
       }
     }
     ptx::wgmma_commit();

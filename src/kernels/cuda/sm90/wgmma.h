@@ -8,12 +8,11 @@
 
 namespace foresail::cuda::ptx {
 
-// Descriptor of an operand whose 1024-byte swizzle atoms (8 lines of 128 bytes) follow each other.
-// K-major (A = keys, B = queries or weights): lines are rows, atoms follow along M or N; the next
-// 16 elements of K are 32 bytes on. M-major (A = values transposed): lines are K, atoms follow
-// along K; the next 16 of K are 2048 bytes on. Both need the same fields: stride 1024 bytes
-// (bits 32..45, in 16-byte units) and swizzle mode 1 = 128 bytes (bits 62..63). The leading
-// stride (bits 16..29) has no effect while M or N fits one atom row.
+// Descriptor of a K-major operand (keys, queries, weights) whose 1024-byte swizzle atoms (8 lines
+// of 128 bytes) follow each other: lines are rows, atoms follow along M or N; the next 16 elements
+// of K are 32 bytes on. Stride 1024 bytes (bits 32..45, in 16-byte units), swizzle mode 1 = 128
+// bytes (bits 62..63). The leading stride (bits 16..29) has no effect while M or N fits one atom
+// row.
 __device__ __forceinline__ uint64_t operand_descriptor(uint32_t shared_address) {
   return (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32) | (uint64_t{1024 >> 4} << 16) |
          ((shared_address & 0x3ffff) >> 4);
@@ -60,57 +59,57 @@ __device__ __forceinline__ void keep_registers(const uint32_t (&a)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" ::"r"(a[i]) : "memory");
 }
 
-// kMMajorA: 0 = A is K-major, 1 = A is M-major. accumulate: 0 overwrites D, 1 adds to it.
-template <int kColumns, int kMMajorA>
+// accumulate: 0 overwrites D, 1 adds to it.
+template <int kColumns>
 struct Wgmma;
 
-template <int kMMajorA>
-struct Wgmma<8, kMMajorA> {
+template <>
+struct Wgmma<8> {
   static __device__ __forceinline__ void run(float (&d)[4], uint64_t a, uint64_t b,
                                              int accumulate) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %6, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {"
         "%0, %1, %2, %3"
-        "}, %4, %5, p, 1, 1, %7, 0;\n}\n"
+        "}, %4, %5, p, 1, 1, 0, 0;\n}\n"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "l"(a), "l"(b), "r"(accumulate), "n"(kMMajorA));
+        : "l"(a), "l"(b), "r"(accumulate));
   }
 };
 
-template <int kMMajorA>
-struct Wgmma<16, kMMajorA> {
+template <>
+struct Wgmma<16> {
   static __device__ __forceinline__ void run(float (&d)[8], uint64_t a, uint64_t b,
                                              int accumulate) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
         "%0, %1, %2, %3, %4, %5, %6, %7"
-        "}, %8, %9, p, 1, 1, %11, 0;\n}\n"
+        "}, %8, %9, p, 1, 1, 0, 0;\n}\n"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
           "+f"(d[7])
-        : "l"(a), "l"(b), "r"(accumulate), "n"(kMMajorA));
+        : "l"(a), "l"(b), "r"(accumulate));
   }
 };
 
-template <int kMMajorA>
-struct Wgmma<32, kMMajorA> {
+template <>
+struct Wgmma<32> {
   static __device__ __forceinline__ void run(float (&d)[16], uint64_t a, uint64_t b,
                                              int accumulate) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-        "}, %16, %17, p, 1, 1, %19, 0;\n}\n"
+        "}, %16, %17, p, 1, 1, 0, 0;\n}\n"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
           "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
           "+f"(d[14]), "+f"(d[15])
-        : "l"(a), "l"(b), "r"(accumulate), "n"(kMMajorA));
+        : "l"(a), "l"(b), "r"(accumulate));
   }
 };
 
-template <int kMMajorA>
-struct Wgmma<64, kMMajorA> {
+template <>
+struct Wgmma<64> {
   static __device__ __forceinline__ void run(float (&d)[32], uint64_t a, uint64_t b,
                                              int accumulate) {
     asm volatile(
@@ -118,13 +117,13 @@ struct Wgmma<64, kMMajorA> {
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
         "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-        "}, %32, %33, p, 1, 1, %35, 0;\n}\n"
+        "}, %32, %33, p, 1, 1, 0, 0;\n}\n"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
           "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
           "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
           "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
           "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-        : "l"(a), "l"(b), "r"(accumulate), "n"(kMMajorA));
+        : "l"(a), "l"(b), "r"(accumulate));
   }
 };
 
