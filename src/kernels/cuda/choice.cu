@@ -11,7 +11,6 @@ namespace foresail::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kPartCols = 4096;  // of one block
 
 struct Best {
   double score;
@@ -35,10 +34,6 @@ __device__ __forceinline__ Best block_best(Best best) {
   __syncthreads();
   for (int warp = 0; warp < kThreads / kWarp; ++warp) best = better(best, of_warps[warp]);
   return best;
-}
-
-int64_t parts_of(int64_t cols) {
-  return (cols + kPartCols - 1) / kPartCols;
 }
 
 // `cuts`: of each row; null where none truncates.
@@ -86,11 +81,10 @@ __global__ void finish_kernel(ChoiceArgs args, const Best* best_of_parts, int pa
 template <bool kChanged>
 void run_race(cudaStream_t stream, const ChoiceArgs& args) {
   auto* best_of_parts = static_cast<Best*>(args.workspace);
-  const auto parts = static_cast<unsigned>(parts_of(args.cols));
+  const int64_t parts = parts_of(args.cols);
   const RankCut* cuts = nullptr;
   if (args.truncates) cuts = find_cuts(stream, args, best_of_parts + args.rows * parts);
-  race_kernel<kChanged><<<dim3(parts, static_cast<unsigned>(args.rows)), kThreads, 0, stream>>>(
-      args, cuts, best_of_parts);
+  race_kernel<kChanged><<<grid_of(args), kThreads, 0, stream>>>(args, cuts, best_of_parts);
   finish_kernel<kChanged><<<static_cast<unsigned>(args.rows), kThreads, 0, stream>>>(
       args, best_of_parts, static_cast<int>(parts));
 }

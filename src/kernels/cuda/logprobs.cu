@@ -3,12 +3,12 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/row_logits.cuh"
 
 namespace foresail::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kPartCols = 4096;  // of one block
 constexpr int kPerThread = kPartCols / kThreads;
 
 // Orders tokens as they are ranked: by key, of equal ones the lower id first. 0 is nobody.
@@ -47,10 +47,6 @@ __device__ __forceinline__ void take_best(const uint64_t (&held)[kHeld], int cou
     last = block_max(greatest);
     if (threadIdx.x == 0) best[n] = last;
   }
-}
-
-int64_t parts_of(int64_t cols) {
-  return (cols + kPartCols - 1) / kPartCols;
 }
 
 // The best of each part; the first of them also where none are wanted, for the sum.
@@ -132,14 +128,13 @@ size_t logprob_workspace_bytes(int64_t rows, int64_t cols) {
 }
 
 void row_logprobs(cudaStream_t stream, const ChoiceArgs& args, void* workspace, RowLogprobs* out) {
-  const auto parts = static_cast<unsigned>(parts_of(args.cols));
-  const auto rows = static_cast<unsigned>(args.rows);
   auto* masses = static_cast<unsigned long long*>(workspace);
   auto* best_of_parts = reinterpret_cast<uint64_t*>(masses + args.rows);
-  part_best_kernel<<<dim3(parts, rows), kThreads, 0, stream>>>(args, best_of_parts, masses);
-  mass_kernel<<<dim3(parts, rows), kThreads, 0, stream>>>(args, best_of_parts, masses);
-  logprob_kernel<<<rows, kThreads, 0, stream>>>(args, best_of_parts, static_cast<int>(parts),
-                                                masses, out);
+  const dim3 grid = grid_of(args);
+  part_best_kernel<<<grid, kThreads, 0, stream>>>(args, best_of_parts, masses);
+  mass_kernel<<<grid, kThreads, 0, stream>>>(args, best_of_parts, masses);
+  logprob_kernel<<<grid.y, kThreads, 0, stream>>>(args, best_of_parts, static_cast<int>(grid.x),
+                                                  masses, out);
 }
 
 }  // namespace foresail::cuda

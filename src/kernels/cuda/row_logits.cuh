@@ -1,9 +1,19 @@
-// The logits of one row as they are drawn from: as they lie, or changed by the row's terms.
+// The logits of one row as they are drawn from: as they lie, or changed by the row's terms. And how
+// rows are cut into parts, a block each.
 #pragma once
 
 #include "kernels/cuda/choice.h"
 
 namespace foresail::cuda {
+
+constexpr int64_t kPartCols = 4096;
+inline int64_t parts_of(int64_t cols) {
+  return (cols + kPartCols - 1) / kPartCols;
+}
+// x: the part, y: the row.
+inline dim3 grid_of(const ChoiceArgs& args) {
+  return dim3(static_cast<unsigned>(parts_of(args.cols)), static_cast<unsigned>(args.rows));
+}
 
 // Two kinds, so that rows without terms pay nothing.
 template <bool kChanged>

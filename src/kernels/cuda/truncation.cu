@@ -9,8 +9,7 @@ namespace foresail::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kDigits = 256;         // of a key's byte: one thread each
-constexpr int64_t kPartCols = 4096;  // of one block
+constexpr int kDigits = 256;  // of a key's byte: one thread each
 constexpr int kScanThreads = 1024;
 
 // A search for the key at which the tokens before it first hold `need`: a byte of the key per pass,
@@ -158,10 +157,9 @@ __global__ void copy_cuts_kernel(const Search* searches, int64_t rows, RankCut* 
 template <By kBy, bool kChanged>
 void search_cut(cudaStream_t stream, const ChoiceArgs& args, Search* searches,
                 unsigned long long* bins) {
-  const dim3 grid(static_cast<unsigned>((args.cols + kPartCols - 1) / kPartCols),
-                  static_cast<unsigned>(args.rows));
   for (int shift = 24; shift >= 0; shift -= 8)
-    digit_kernel<kBy, kChanged><<<grid, kThreads, 0, stream>>>(args, searches, bins, shift);
+    digit_kernel<kBy, kChanged>
+        <<<grid_of(args), kThreads, 0, stream>>>(args, searches, bins, shift);
   ties_kernel<kChanged>
       <<<static_cast<unsigned>(args.rows), kScanThreads, 0, stream>>>(args, searches);
 }
@@ -169,9 +167,7 @@ void search_cut(cudaStream_t stream, const ChoiceArgs& args, Search* searches,
 template <bool kChanged>
 void search_cuts(cudaStream_t stream, const ChoiceArgs& args, Search* searches,
                  unsigned long long* bins) {
-  const dim3 grid(static_cast<unsigned>((args.cols + kPartCols - 1) / kPartCols),
-                  static_cast<unsigned>(args.rows));
-  largest_kernel<kChanged><<<grid, kThreads, 0, stream>>>(args, searches);
+  largest_kernel<kChanged><<<grid_of(args), kThreads, 0, stream>>>(args, searches);
   if (args.top_k) search_cut<By::kCount, kChanged>(stream, args, searches, bins);
   if (args.top_p) search_cut<By::kMass, kChanged>(stream, args, searches, bins);
 }
