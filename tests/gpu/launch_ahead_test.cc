@@ -118,7 +118,7 @@ TEST(GpuLaunchAhead, AStepWithTermsIsOneGraphAndAtMostOneWait) {
       LoadedModel model(options);
       std::vector<Request> requests = varied_requests(2);
       for (Request& request : requests) {
-        request.max_tokens = 200;
+        request.max_tokens = full_or_brief(200, 18);
         request.ignore_eos = true;
         request.sampling.presence_penalty = 0.5f;
         request.sampling.logit_bias = {{100, 2.0f}};
@@ -130,7 +130,8 @@ TEST(GpuLaunchAhead, AStepWithTermsIsOneGraphAndAtMostOneWait) {
       serve(loop, requests);
       const EngineStats after = loop.stats();
       const int64_t steps = after.steps - before.steps;
-      EXPECT_GE(after.launched_ahead - before.launched_ahead, steps * 9 / 10);
+      EXPECT_GE(after.launched_ahead - before.launched_ahead,
+                full_or_brief(steps * 9 / 10, steps - 6));
       EXPECT_LE(after.device_waits - before.device_waits, steps + 24);
       EXPECT_LE(after.device_replays - before.device_replays, steps + 24);
       const int64_t per_row = 8 + (logprobs ? static_cast<int64_t>(sizeof(RowLogprobs)) : 0);
