@@ -1,6 +1,6 @@
 // The serving loop: many requests through plan -> run -> commit, one step per call.
 // Owner: the public Engine, a command or a test; the model outlives it.
-// Thread rule: prepare() from any thread, all else from the engine thread.
+// Thread rule: prepare() and grammars() from any thread, all else from the engine thread.
 #pragma once
 
 #include <chrono>
@@ -35,6 +35,7 @@ class EngineLoop {
   EngineLoop(LoadedModel& model, const Tokenizer* tokenizer, const EngineOptions& options);
 
   Result<PreparedRequest> prepare(Request request) const;
+  const OutputGrammars& grammars() const { return grammars_; }
   // `on_admission` runs once, when it leaves the queue; may be empty.
   RequestId submit(PreparedRequest prepared, EventSink sink,
                    std::function<void(const GenerationStats&)> on_admission = {});

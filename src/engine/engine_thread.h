@@ -82,6 +82,8 @@ class EngineThread {
   ~EngineThread();
 
   std::vector<SubmitResult> submit(std::vector<Request> requests);
+  // Otherwise to submit it takes up to a tenth of a second; may be null.
+  bool knows(const GrammarPtr& grammar) const { return loop_.grammars().knows(grammar); }
   EngineStats stats() const;
   // Who has which page of the cache (PageHolder, in the order of their ids). Never waits for the
   // engine: as it was at the end of the step after which somebody last asked, or since when the

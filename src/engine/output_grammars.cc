@@ -53,12 +53,19 @@ std::string OutputGrammars::too_complex(const std::string& limit) {
          "): simplify its schema or regular expression";
 }
 
+bool OutputGrammars::knows(const GrammarPtr& grammar) const {
+  return grammar == nullptr || known_limit(grammar);
+}
+
+std::optional<std::string> OutputGrammars::known_limit(const GrammarPtr& grammar) const {
+  const std::lock_guard lock(trials_mutex_);
+  for (const Trial& trial : trials_)
+    if (trial.grammar.lock() == grammar) return trial.exceeded_limit;
+  return std::nullopt;
+}
+
 std::string OutputGrammars::find_exceeded_limit(const GrammarPtr& grammar) const {
-  {
-    const std::lock_guard lock(trials_mutex_);
-    for (const Trial& trial : trials_)
-      if (trial.grammar.lock() == grammar) return trial.exceeded_limit;
-  }
+  if (auto known = known_limit(grammar)) return *std::move(known);
   GrammarMatcher matcher(grammar, trie_);
   matcher.allowed(matcher.start());
   const std::string limit = matcher.exhausted() ? matcher.limit() : std::string();

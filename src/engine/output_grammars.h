@@ -23,6 +23,9 @@ class OutputGrammars {
   // Sets request.grammar from its output format, or says what is wrong. Tries the grammar's first
   // token, so that most of those that are too complex are refused here. Any thread.
   std::optional<InputError> prepare(Request& request) const;
+  // Whether prepare() knows what comes of this one, which may be null; otherwise it takes up to a
+  // tenth of a second. Any thread.
+  bool knows(const GrammarPtr& grammar) const;
   // The beginning of a prepared request's output. One thread.
   OutputGuide guide(const Request& request);
   // The refusal of a grammar that is too complex.
@@ -32,6 +35,7 @@ class OutputGrammars {
   std::shared_ptr<GrammarMatcher> matcher(const GrammarPtr& grammar);
   std::shared_ptr<const TokenTrie> make_trie() const;
   std::string find_exceeded_limit(const GrammarPtr& grammar) const;
+  std::optional<std::string> known_limit(const GrammarPtr& grammar) const;
 
   const Tokenizer* tokenizer_;
   std::span<const int64_t> end_ids_;

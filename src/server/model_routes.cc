@@ -30,6 +30,8 @@ void add_generation_route(Router& router, RouteContext context, const char* path
                                                                             : spec.error().code);
                   return exchange->send(to_response(spec.error()));
                 }
+                // Others may have asked for it too, and be compiling or trying it now.
+                if (!serving.engine.knows(spec->options.grammar) && !exchange->take_turn()) return;
                 auto projection = project(*spec, serving.model);
                 std::make_shared<Generation>(serving, exchange, std::move(*spec),
                                              std::move(projection))

@@ -59,7 +59,7 @@ class ConnectionExchange final : public Exchange,
   bool answered() const override { return answered_; }
   bool take_turn() override {
     LongRequests& long_requests = connection_->long_requests_;
-    if (!turn_) turn_ = long_requests.take_turn();
+    if (!turn_) turn_ = long_requests.take_turn(place_ != nullptr);
     if (turn_)
       place_.reset();
     else if (!place_)

@@ -17,8 +17,10 @@ class LongRequests {
     void operator()(LongRequests* of) const { --of->running_; }
   };
   using Turn = std::unique_ptr<LongRequests, Leave>;
-  // Null: as many run as may.
-  Turn take_turn() {
+  // Null: as many run as may. One that has not waited does not pass those that do, or clients that
+  // ask again at once would take every turn from who looks for one now and then.
+  Turn take_turn(bool has_waited) {
+    if (!has_waited && waiting_ > 0) return nullptr;
     if (++running_ <= most_) return Turn(this);
     --running_;
     return nullptr;
