@@ -131,6 +131,26 @@ TEST(DrainServer, Row10And101RunningRequestsFinishAndNewOnesGet503) {
   EXPECT_TRUE(idle.at_end());
 }
 
+// The only thread is at work on something else when the request comes and the end does.
+TEST(DrainServer, ARequestThatNobodyHasSeenYetIsAnswered) {
+  ServeOptions options = tales_options();
+  options.http_threads = 1;
+  Server server(options);
+  server.load();
+  TestClient client(server.port()), large(server.port());
+  EXPECT_EQ(client.get("/livez").status, 200);
+  large.send(request_text("POST", "/tokenize",
+                          json_text(OrderedJson{{"prompt", std::string(8 << 20, 'a')}})));
+  client.send(request_text("POST", "/tokenize", R"({"prompt":"a"})"));
+  std::thread drain([&] { server.drain(std::chrono::seconds(10)); });
+  const TestResponse refused = client.read();
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.fields.count("connection"), 1u);
+  client.close();
+  large.close();
+  drain.join();
+}
+
 // Its answer is on its way: nobody waits for more than that. Otherwise the drain always takes the
 // two seconds of a lingering connection; on a busy machine it may take that long once or twice.
 TEST(DrainServer, ASlowReaderEndsWithItsAnswer) {

@@ -94,6 +94,9 @@ void Connection::close_when_idle() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     self->keep_alive_ = false;
     if (self->state_ != State::kIdle) return;
+    // A request has come that nobody has looked at yet: its answer ends the connection.
+    error_code error;
+    if (self->socket_.available(error) > 0 && !error) return;
     if (!self->writing_) return self->close();
     self->guarded([&] { self->linger(); });
   });
