@@ -144,6 +144,13 @@ bool Server::Parts::let_through(const Route& route, Exchange& exchange) {
     exchange.send(to_response(unavailable("shutting_down", "The server is shutting down.")));
     return false;
   }
+  // Before any work on it: those behind it have waited as long.
+  if (options.queue_timeout.count() > 0 && exchange.waited() >= options.queue_timeout) {
+    metrics.count_rejection("queue_timeout");
+    exchange.send(to_response(
+        unavailable("queue_timeout", "The request waited too long for its turn: try again.")));
+    return false;
+  }
   if (route.when != When::kAlways && !state.loaded) {
     metrics.count_rejection("model_loading");
     exchange.send(to_response(unavailable("model_loading", "The model is still being loaded.", 2)));

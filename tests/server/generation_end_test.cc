@@ -29,6 +29,7 @@ class LastByteExchange final : public Exchange {
   void after(std::chrono::milliseconds, std::function<void()>) override {}
   bool answered() const override { return answered_; }
   bool take_turn() override { return true; }
+  std::chrono::steady_clock::duration waited() const override { return {}; }
 
   void run_one() {
     std::unique_lock lock(mutex_);

@@ -5,6 +5,7 @@
 #include <boost/asio/post.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "server/http/connection.h"
@@ -60,11 +61,17 @@ class ConnectionExchange final : public Exchange,
   bool take_turn() override {
     LongRequests& long_requests = connection_->long_requests_;
     if (!turn_) turn_ = long_requests.take_turn(place_ != nullptr);
-    if (turn_)
+    if (turn_) {
       place_.reset();
-    else if (!place_)
+    } else if (!place_) {
       place_ = long_requests.take_place();
+      if (!waits_since_) waits_since_ = std::chrono::steady_clock::now();
+    }
     return turn_ != nullptr;
+  }
+  std::chrono::steady_clock::duration waited() const override {
+    if (!waits_since_) return {};
+    return std::chrono::steady_clock::now() - *waits_since_;
   }
 
   // False: it waits for its turn.
@@ -100,6 +107,7 @@ class ConnectionExchange final : public Exchange,
   HttpRequest request_;
   LongRequests::Turn turn_;    // while it is served
   LongRequests::Place place_;  // while it waits for that
+  std::optional<std::chrono::steady_clock::time_point> waits_since_;
   std::function<void()> gone_;
   bool answered_ = false;
   bool streaming_ = false;

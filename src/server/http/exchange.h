@@ -36,6 +36,8 @@ class Exchange {
   // To be asked before work of a tenth of a second or more, of which one thread stays free. False:
   // the exchange is left unanswered, and served again from its beginning when that may be done.
   virtual bool take_turn() = 0;
+  // How long it has waited for that.
+  virtual std::chrono::steady_clock::duration waited() const = 0;
 };
 
 // What the HTTP side calls, all on strands, at several connections at once.
