@@ -12,7 +12,7 @@ double log_sum_of(std::span<const float> logits) {
   for (const float logit : logits) largest = std::max(largest, rank_key(logit));
   uint64_t mass = 0;
   for (const float logit : logits) mass += logprob_mass(rank_key(logit), largest);
-  return log_of_sum(largest, mass);
+  return log_of_mass(largest, mass);
 }
 
 std::vector<int32_t> best_tokens(std::span<const float> logits, int64_t count) {

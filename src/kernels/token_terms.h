@@ -95,14 +95,14 @@ struct RowLogprobs {
   float values[kMostRankedTokens];  // as many as were asked for, and there are; then anything
 };
 
-// What a logit adds to the sum of a row's, which makes its logarithm (log_of_sum) the same in
+// What a logit adds to the sum of a row's, which makes its logarithm (log_of_mass) the same in
 // whatever order.
 FORESAIL_ANY_DEVICE inline uint64_t logprob_mass(uint32_t key, uint32_t largest_key) {
   if (key == 0) return 0;
   return token_mass(token_weight(logit_of_key(key), logit_of_key(largest_key), 1.0));
 }
 // Of e^logit, over the row. No number where nothing can be drawn.
-FORESAIL_ANY_DEVICE inline double log_of_sum(uint32_t largest_key, uint64_t mass) {
+FORESAIL_ANY_DEVICE inline double log_of_mass(uint32_t largest_key, uint64_t mass) {
   if (largest_key == 0) return std::numeric_limits<double>::quiet_NaN();
   return static_cast<double>(logit_of_key(largest_key)) +
          plain_log(static_cast<double>(mass) * 0x1p-42);

@@ -101,7 +101,7 @@ __global__ void logprob_kernel(ChoiceArgs args, const uint64_t* best_of_parts, i
   const int32_t token = token_to_count(terms, args.terms.fed + first, args.tokens + first);
   if (token < 0) return;
   const uint64_t* best_of_row = best_of_parts + row * parts * kMostRankedTokens;
-  const double log_sum = log_of_sum(largest_key(best_of_row, parts), masses[row]);
+  const double log_sum = log_of_mass(largest_key(best_of_row, parts), masses[row]);
   const float* logits = args.logits + row * args.stride;
   if (threadIdx.x == 0) out[row].chosen = logprob_of(logits[token], log_sum);
   // Of a part only so many were found.
