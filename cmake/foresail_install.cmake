@@ -8,7 +8,7 @@ foreach(part engine text speculative grammar runtime scheduler attention cache m
     string(APPEND archive_script "ADDLIB $<TARGET_FILE:foresail_${part}>\n")
   endif()
 endforeach()
-set(archive ${CMAKE_BINARY_DIR}/lib/libforesail.a)
+set(archive ${FORESAIL_ARCHIVE})
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/lib/foresail.mri
   CONTENT "CREATE ${archive}\n${archive_script}SAVE\nEND\n")
