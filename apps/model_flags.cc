@@ -1,6 +1,7 @@
 #include "apps/model_flags.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,6 +10,7 @@
 #include "apps/flag_groups.h"
 #include "apps/progress_line.h"
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace foresail {
 namespace {
@@ -60,6 +62,12 @@ void refuse_idle_flags(const ModelFlags& flags) {
 }
 
 }  // namespace
+
+void warn_of_begin_token(const std::string& model_path, const Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return;
+  const std::string warning = begin_token_warning(model_path, *tokenizer);
+  if (!warning.empty()) fmt::print(stderr, "warning: {}\n", for_terminal(warning));
+}
 
 void add_model_flags(Command& command, ModelFlags& flags, bool speculative) {
   flags.command = &command;
@@ -173,9 +181,14 @@ std::unique_ptr<LoadedModel> load_model(ModelFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   auto model = std::make_unique<LoadedModel>(flags.options, progress_bar());
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  if (flags.explain_plan)
-    model->planner().explain(
-        [](const std::string& plan) { fmt::print(stderr, "plan: {}\n", plan); });
+  if (flags.explain_plan) {
+    // A text that is being written on the same terminal may have begun the line.
+    const char* fresh_line = isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) != 0 ? "\n" : "";
+    model->planner().explain([fresh_line](const std::string& plan) {
+      std::fflush(stdout);
+      fmt::print(stderr, "{}plan: {}\n", fresh_line, plan);
+    });
+  }
   if (!flags.quiet)
     fmt::print(stderr,
                "{}: {} layers, kernels {}, weights {}, KV {} for {} tokens{}, loaded in {:.2f} s\n",

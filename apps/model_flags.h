@@ -26,6 +26,8 @@ void add_model_flags(Command& command, ModelFlags& flags, bool speculative);
 
 // Sets the parts of `options` that flags hold as text. Throws Error{kUsage}.
 void resolve_speculation(ModelFlags& flags);
+// On stderr, where prompts may lack their begin token. A null tokenizer: there is none to warn of.
+void warn_of_begin_token(const std::string& model_path, const Tokenizer* tokenizer);
 // Loads with a progress bar on a terminal, and says what was chosen (kernels, threads, memory).
 std::unique_ptr<LoadedModel> load_model(ModelFlags& flags);
 
