@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
 
@@ -60,10 +59,12 @@ class StopSignals {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return count_ > 0; });
   }
-  void served() {
+  // Whether a second one ended the drain.
+  bool served() {
     const std::lock_guard lock(mutex_);
     server_ = nullptr;
     over_ = true;
+    return count_ > 1;
   }
 
  private:
@@ -152,6 +153,7 @@ void serve(ServeFlags& flags) {
   signals.serving(server);
   const Watchdog watchdog(server, std::chrono::seconds(flags.watchdog_timeout_s));
   const ModelOptions& model = flags.serve.engine;
+  warn_of_begin_token(model.model_path, server.model().tokenizer);
   fmt::print("ready {} model {} context {} speculation {}{}\n", server.url(),
              server.model().names.front(), server.model().max_total_len,
              model.speculative.algorithm == SpeculativeAlgorithm::kNone
@@ -170,11 +172,18 @@ void serve(ServeFlags& flags) {
                "stopping: new requests get 503, running ones have {} s (again to end now)\n",
                flags.shutdown_timeout_s);
   const int64_t cut = server.drain(std::chrono::seconds(flags.shutdown_timeout_s));
-  signals.served();
+  const bool hurried = signals.served();
   // Who stops a server has set the limit, and gets what was asked for: that is no failure.
   if (cut > 0)
-    fmt::print(stderr, "stopped: {} requests were cut off (--shutdown-timeout {})\n", cut,
-               flags.shutdown_timeout_s);
+    fmt::print(stderr, "stopped: {} cut off by {}\n",
+               cut == 1 ? "1 request was" : fmt::format("{} requests were", cut),
+               hurried ? "the second signal"
+                       : fmt::format("--shutdown-timeout {}", flags.shutdown_timeout_s));
+}
+
+std::vector<std::string> with_auto_and_none(std::vector<std::string> names) {
+  names.insert(names.begin(), {"auto", "none"});
+  return names;
 }
 
 void add_http_flags(Command& command, ServeFlags& flags) {
@@ -266,14 +275,14 @@ void add_serve_command(Command& app) {
                     "of a proxy, a tunnel, another site; repeatable");
   answer
       .add_option("--reasoning-parser", serve_options.reasoning_parser,
-                  fmt::format("what separates reasoning: auto (by the chat template), none, {}",
-                              fmt::join(reasoning_syntax_names(), ", ")))
-      ->capture_default_str();
+                  "what separates reasoning; auto: by the chat template")
+      ->capture_default_str()
+      ->check(one_of(with_auto_and_none(reasoning_syntax_names())));
   answer
       .add_option("--tool-call-parser", serve_options.tool_call_parser,
-                  fmt::format("how tool calls are written: auto (by the chat template), none, {}",
-                              fmt::join(tool_syntax_names(), ", ")))
-      ->capture_default_str();
+                  "how tool calls are written; auto: by the chat template")
+      ->capture_default_str()
+      ->check(one_of(with_auto_and_none(tool_syntax_names())));
   answer
       .add_option("--reasoning-field", flags->reasoning_field,
                   "reasoning_content, or both: \"reasoning\" as well")
