@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "text/byte_level.h"
 #include "text/canonical_composition.h"
+#include "text/chat_prompt.h"
 #include "text/detokenizer.h"
 
 namespace foresail {
@@ -54,6 +55,33 @@ TEST(Tokenizer, PiecesKeepTextApartFromControl) {
       {.control_id = 260}, {.text = "<s>h"}, {.text = "e"}, {.control_id = 261}};
   EXPECT_EQ(tokenizer->encode_pieces(pieces), (Ids{260, '<', 's', '>', 256, 261}));
   EXPECT_EQ(tokenizer->encode_pieces({}), Ids{});
+}
+
+TEST(ChatPrompt, KeepsTheIdsThatSpellTheStartOfAConversation) {
+  const auto tokenizer = load(small_json());
+  const auto after = [&](const Ids& said, const std::vector<TemplatePiece>& pieces) {
+    return encode_chat_after(said, pieces, *tokenizer);
+  };
+  const std::vector<TemplatePiece> pieces{
+      {true, "<s>"}, {false, "<s>he"}, {true, "<｜User｜>"}, {false, "he"}};
+  const Ids anew{260, '<', 's', '>', 256, 261, 256};
+  EXPECT_EQ(after({}, pieces), anew);
+  // "h" and "e" were generated as two, and the cut is within a piece or at its end.
+  EXPECT_EQ(after({260, '<', 's', '>', 'h', 'e'}, pieces),
+            (Ids{260, '<', 's', '>', 'h', 'e', 261, 256}));
+  EXPECT_EQ(after({260, '<'}, pieces), (Ids{260, '<', 's', '>', 256, 261, 256}));
+  EXPECT_EQ(after({260, '<', 's', '>', 'h', 'e', 261, 'h'}, pieces),
+            (Ids{260, '<', 's', '>', 'h', 'e', 261, 'h', 'e'}));
+  // Another text, or a longer one.
+  EXPECT_EQ(after({260, 'h', 'e'}, pieces), anew);
+  EXPECT_EQ(after({260, '<', 's', '>', 'h', 'e', 261, 'h', 'e', 'e'}, pieces), anew);
+}
+
+TEST(ChatPrompt, ABeginTokenOfTheTokenizersOwnIsKeptOnce) {
+  const auto tokenizer = load(small_json(), R"({"add_bos_token": true, "bos_token": "<s>"})");
+  const std::vector<TemplatePiece> pieces{{false, "hehe"}};
+  EXPECT_EQ(encode_chat_after(Ids{260, 'h', 'e'}, pieces, *tokenizer), (Ids{260, 'h', 'e', 256}));
+  EXPECT_EQ(encode_chat_after(Ids{260}, pieces, *tokenizer), (Ids{260, 256, 256}));
 }
 
 TEST(Tokenizer, MergingNeverSpellsAControlToken) {
