@@ -1,5 +1,4 @@
 #include <fmt/core.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,8 +9,10 @@
 #include "apps/engine_flags.h"
 #include "apps/generation_stats.h"
 #include "apps/sampling_flags.h"
+#include "apps/stop_key.h"
 #include "apps/token_printer.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "engine/validate_request.h"
 #include "text/chat_prompt.h"
 #include "text/render_input.h"
@@ -38,6 +39,7 @@ class Conversation {
   void say(const char* role, const std::string& text) {
     input_.messages.push_back({{"role", role}, {"content", text}});
   }
+  bool has_turns() const { return input_.messages.size() > first_turn_ + 2; }
   void take_back() { input_.messages.erase(input_.messages.size() - 1); }
   void reset() {
     while (input_.messages.size() > first_turn_) take_back();
@@ -50,7 +52,7 @@ class Conversation {
   }
   // A message and its answer; false when only the message to answer is left.
   bool drop_oldest_turn() {
-    if (input_.messages.size() <= first_turn_ + 2) return false;
+    if (!has_turns()) return false;
     for (int i = 0; i < 2; ++i) input_.messages.erase(first_turn_);
     return true;
   }
@@ -74,6 +76,8 @@ class Window {
   int64_t room_after(const std::vector<int32_t>& ids) const {
     return context_ - static_cast<int64_t>(ids.size());
   }
+  // What the engine has read and written: what follows goes on from these ids.
+  void remember(std::vector<int32_t> said) { said_ = std::move(said); }
   // The prompt; the oldest turns are dropped where there is little room for an answer. Nothing,
   // and nothing dropped, where the message alone leaves none. Both are said.
   std::optional<std::vector<int32_t>> fit(Conversation& conversation) const {
@@ -99,47 +103,31 @@ class Window {
           stderr,
           "(the context of {} tokens is full: {} left out from here on; /reset starts anew)\n",
           context_,
-          dropped == 1 ? "the oldest turn is" : fmt::format("the {} oldest turns are", dropped));
+          !conversation.has_turns() ? "the whole conversation before this message is"
+          : dropped == 1            ? "the oldest turn is"
+                                    : fmt::format("the {} oldest turns are", dropped));
     return ids;
   }
 
  private:
   std::vector<int32_t> ids_of(const Conversation& conversation) const {
-    auto ids = chat_prompt(template_, tokenizer_, conversation.input());
-    if (!ids) throw_error(ErrorCode::kUsage, "template: {}", ids.error().message);
-    return *std::move(ids);
+    const auto pieces = template_.render_pieces(conversation.input());
+    if (!pieces) throw_error(ErrorCode::kUsage, "template: {}", pieces.error().message);
+    return encode_chat_after(said_, *pieces, tokenizer_);
   }
 
   const ChatTemplate& template_;
   const Tokenizer& tokenizer_;
   const int64_t context_, wanted_room_;
-};
-
-volatile sig_atomic_t stop_was_asked = 0;
-
-// While an answer is written Ctrl-C ends it and not the conversation; a second one does that.
-class StopKey {
- public:
-  StopKey() {
-    stop_was_asked = 0;
-    struct sigaction action {};
-    action.sa_handler = [](int) { stop_was_asked = 1; };
-    action.sa_flags = SA_RESETHAND | SA_RESTART;
-    sigaction(SIGINT, &action, &before_);
-  }
-  ~StopKey() { sigaction(SIGINT, &before_, nullptr); }
-  bool was_pressed() const { return stop_was_asked != 0; }
-  StopKey(const StopKey&) = delete;
-  StopKey& operator=(const StopKey&) = delete;
-
- private:
-  struct sigaction before_ {};
+  std::vector<int32_t> said_;
 };
 
 [[noreturn]] void throw_failure(const EngineLoop& loop) {
   if (loop.stats().nan_logits > 0) throw_error(ErrorCode::kModel, "{}", kNoNumbers);
   throw_error(ErrorCode::kDevice, "no answer, because of the error told above");
 }
+
+constexpr const char* kCommands = "/reset starts anew, /exit and /quit leave, //x says /x";
 
 // Runs the one request to its end, or until it is told to stop.
 GenerationStats answer(EngineLoop& loop, Request request,
@@ -169,6 +157,7 @@ void chat(ChatFlags& flags) {
   if (!valid) throw_error(ErrorCode::kUsage, "{}", valid.error().message);
   request.input_ids.clear();
   const auto model = load_engine_model(flags.engine);
+  warn_of_begin_token(model_path, tokenizer.get());
   // Its prefix cache keeps the turns before.
   EngineLoop loop(*model, tokenizer.get(), flags.engine.engine);
   const TokenPrinter printer;
@@ -176,19 +165,29 @@ void chat(ChatFlags& flags) {
   const int64_t context = model->context_length();
   // A quarter at most is kept free for an answer, whatever --max-tokens says.
   const int64_t wanted_room = std::clamp<int64_t>(context / 4, 1, flags.generation.max_tokens);
-  const Window window(chat_template, *tokenizer, context, wanted_room);
+  Window window(chat_template, *tokenizer, context, wanted_room);
   const bool prompts = isatty(STDIN_FILENO) != 0;
   if (prompts)
     fmt::print(stderr,
-               "type a message; /reset starts anew, Ctrl-C ends an answer, Ctrl-D leaves\n");
+               "type a message; /reset starts anew, /help lists commands, Ctrl-C ends an answer, "
+               "Ctrl-D leaves\n");
   for (std::string line;;) {
     if (prompts) fmt::print(stderr, "> ");
     if (!std::getline(std::cin, line)) return;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const size_t end = line.find_last_not_of(" \t\r");
+    if (end == std::string::npos) continue;
+    if (line[0] == '/') line.resize(end + 1);
     if (line == "/exit" || line == "/quit") return;
     if (line == "/reset") {
       conversation.reset();
       fmt::print(stderr, "(a new conversation)\n");
+      continue;
+    }
+    if (line.starts_with("//")) {
+      line.erase(0, 1);
+    } else if (line[0] == '/') {
+      fmt::print(stderr, "({}{})\n",
+                 line == "/help" ? "" : "no command " + for_terminal(line) + ": ", kCommands);
       continue;
     }
     conversation.say("user", line);
@@ -202,20 +201,27 @@ void chat(ChatFlags& flags) {
     request.max_tokens = std::min(flags.generation.max_tokens, room);
     request.min_tokens = std::min(flags.generation.min_tokens, request.max_tokens);
     std::string reply;
-    const auto key = prompts ? std::make_unique<StopKey>() : nullptr;
+    std::vector<int32_t> said = request.input_ids;
+    // While an answer is written Ctrl-C ends it and not the conversation; a second one does that.
+    const auto key =
+        prompts ? std::make_unique<StopKey>(std::initializer_list<int>{SIGINT}) : nullptr;
     const GenerationStats stats = answer(
         loop, request,
         [&](const Event& event) {
           reply += event.text;
+          if (event.token >= 0) said.push_back(event.token);
           printer(event);
         },
         key.get());
     fmt::print("\n");
     std::fflush(stdout);
+    if (stats.finish == FinishReason::kLength && (flags.stats || isatty(STDOUT_FILENO) != 0))
+      print_cut(stats.output_tokens, room < flags.generation.max_tokens);
     if (flags.stats)
       print_stats(stats, model->drafter() != nullptr,
                   flags.engine.model.simulate_accept_length > 0);
     conversation.say("assistant", reply);
+    window.remember(std::move(said));
   }
 }
 
@@ -224,6 +230,8 @@ void chat(ChatFlags& flags) {
 void add_chat_command(Command& app) {
   auto flags = std::make_shared<ChatFlags>();
   flags->engine.engine.max_running_requests = 1;
+  // Only whole pages are found again, so that with small ones little is computed twice.
+  flags->engine.model.options.page_size = 16;
   Command* command =
       app.add_subcommand("chat", "Talk to a model, one line at a time; /reset starts anew");
   add_model_flags(*command, flags->engine.model, true);

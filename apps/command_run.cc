@@ -1,4 +1,6 @@
 #include <fmt/core.h>
+#include <unistd.h>
+
 #include <cstdio>
 
 #include "apps/generation_stats.h"
@@ -67,6 +69,7 @@ void run(RunFlags& flags) {
   check_generation(prompt, flags.generation, tokenizer.get(), config,
                    plan_memory(config, options, false).context_length);
   const auto model = load_model(flags.model);
+  warn_of_begin_token(options.model_path, tokenizer.get());
   TextGenerator generator(*model, tokenizer.get());
   const TokenPrinter printer;
   std::string text;
@@ -88,6 +91,9 @@ void run(RunFlags& flags) {
     fmt::print("\n");
   }
   std::fflush(stdout);
+  if (stats.finish == FinishReason::kLength && !flags.json &&
+      (flags.stats || isatty(STDOUT_FILENO) != 0))
+    print_cut(stats.output_tokens, false);
   if (flags.stats) {
     print_stats(stats, model->drafter() != nullptr, flags.model.simulate_accept_length > 0);
     print_device_stats(*model);

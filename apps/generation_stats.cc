@@ -7,6 +7,11 @@
 
 namespace foresail {
 
+void print_cut(int64_t output_tokens, bool context_is_full) {
+  fmt::print(stderr, "(cut off after {} tokens: {})\n", output_tokens,
+             context_is_full ? "the context is full" : "--max-tokens");
+}
+
 void print_stats(const GenerationStats& stats, bool speculating, bool simulated) {
   const auto later_tokens = static_cast<double>(stats.output_tokens - 1);
   const int64_t computed = stats.prompt_tokens - stats.cached_tokens;

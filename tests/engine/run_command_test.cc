@@ -86,10 +86,10 @@ class ChatCommand : public testing::Test {
 
   // What is printed; said_ has what was written beside it.
   std::string text_of(const std::string& lines, const std::string& flags) {
-    std::string text =
-        printed("printf '" + lines + "' | " + FORESAIL_BIN_DIR + "/foresail chat " +
-                    model_path("tales") + " --quiet --temperature 0 --ignore-eos " + flags,
-                errors_);
+    std::string text = printed("printf '" + lines + "' | " + FORESAIL_BIN_DIR + "/foresail chat " +
+                                   model_path("tales") + " --quiet --ignore-eos --temperature " +
+                                   temperature_ + " " + flags,
+                               errors_);
     said_ = read_text_file(errors_, 1 << 20);
     return text;
   }
@@ -102,7 +102,7 @@ class ChatCommand : public testing::Test {
   }
 
   std::string errors_ = testing::TempDir() + "foresail_chat_" + std::to_string(getpid());
-  std::string said_;
+  std::string said_, temperature_ = "0";
 };
 
 TEST_F(ChatCommand, EmptyLinesAreSkippedAndResetStartsAnew) {
@@ -111,6 +111,30 @@ TEST_F(ChatCommand, EmptyLinesAreSkippedAndResetStartsAnew) {
   EXPECT_EQ(answers[2], answers[0]);
   EXPECT_NE(answers[1], answers[0]);
   EXPECT_EQ(said_, "(a new conversation)\n");
+}
+
+TEST_F(ChatCommand, OtherCommandsAreListedAndNotSent) {
+  const auto answers = chat("/help\\n/rest \\n//tea\\n", "-n 6 --stats");
+  EXPECT_EQ(answers.size(), 1u);
+  const std::string list = "/reset starts anew, /exit and /quit leave, //x says /x)\n";
+  EXPECT_TRUE(said_.starts_with("(" + list + "(no command /rest: " + list)) << said_;
+  // A begin token, two that name who speaks, and the text.
+  const auto tokenizer = load_tokenizer(model_path("tales"));
+  EXPECT_NE(
+      said_.find("prefill " + std::to_string(3 + tokenizer->encode("/tea").size()) + " tokens in"),
+      std::string::npos)
+      << said_;
+}
+
+TEST_F(ChatCommand, AnAnswerThatIsCutOffIsToldSo) {
+  chat("The sea\\n", "-n 6 --stats");
+  EXPECT_TRUE(said_.starts_with("(cut off after 6 tokens: --max-tokens)\nprefill ")) << said_;
+  chat("The sea\\n", "-n 600 --context-length 64 --stats");
+  EXPECT_NE(said_.find(" tokens: the context is full)\nprefill "), std::string::npos) << said_;
+  Terminal run({std::string(FORESAIL_BIN_DIR) + "/foresail", "run", model_path("tales"), "--quiet",
+                "-p", "Once", "-n", "3"});
+  EXPECT_NE(run.show_until("no more").find("\r\n(cut off after 3 tokens: --max-tokens)\r\n"),
+            std::string::npos);
 }
 
 TEST_F(ChatCommand, ExitAndQuitLeave) {
@@ -168,6 +192,8 @@ TEST_F(ChatCommand, OnlyWhatIsNewIsPrefilledAndTheTextIsThatOfAWholePrefill) {
       SCOPED_TRACE(drafts + " turn " + std::to_string(i));
       std::string line;
       ASSERT_TRUE(std::getline(said, line));
+      EXPECT_EQ(line, "(cut off after 40 tokens: --max-tokens)");
+      ASSERT_TRUE(std::getline(said, line));
       const std::vector<int32_t>& prompt = turns[i].prompt;
       int64_t cached = 0;
       if (i > 0) {
@@ -184,6 +210,31 @@ TEST_F(ChatCommand, OnlyWhatIsNewIsPrefilledAndTheTextIsThatOfAWholePrefill) {
       if (cached > 0) start += " after " + std::to_string(cached) + " cached ones";
       EXPECT_EQ(line.substr(0, start.size() + 4), start + " in ") << line;
     }
+  }
+}
+
+// Text that is drawn so hot is often not in the tokens that reading it again would give.
+TEST_F(ChatCommand, TheTokensOfAnAnswerAreKept) {
+  std::string lines;
+  for (int i = 0; i < 4; ++i) lines += "And then?\\n";
+  for (const int page : {1, 16}) {
+    const std::string flag = page == 1 ? " --page-size 1" : "";
+    temperature_ = "2";
+    text_of(lines, "-n 41 --top-p 1 --stats" + flag);
+    std::istringstream said(said_);
+    int64_t before = 1;  // what was said, of which the last token was never computed
+    int turns = 0;
+    for (std::string line; std::getline(said, line); ++turns) {
+      EXPECT_EQ(line, "(cut off after 41 tokens: --max-tokens)");
+      ASSERT_TRUE(std::getline(said, line));
+      int64_t computed = 0, cached = 0;
+      ASSERT_GE(
+          std::sscanf(line.c_str(), "prefill %ld tokens after %ld cached", &computed, &cached), 1)
+          << line;
+      EXPECT_EQ(cached, (before - 1) / page * page) << line;
+      before = computed + cached + 41;
+    }
+    EXPECT_EQ(turns, 4);
   }
 }
 
@@ -251,8 +302,8 @@ TEST_F(ChatCommand, AFullContextDropsTheOldestTurns) {
   ASSERT_EQ(both.size(), 2u);
   EXPECT_EQ(both[1], alone[0]);
   EXPECT_EQ(said_,
-            "(the context of 96 tokens is full: the oldest turn is left out from here on; "
-            "/reset starts anew)\n");
+            "(the context of 96 tokens is full: the whole conversation before this message is left "
+            "out from here on; /reset starts anew)\n");
   // What never fits is said, and the next message is answered.
   const auto after =
       chat(std::string(300, 'a') + "\\n" + second + "\\n", "-n 20 --context-length 96");
@@ -277,6 +328,7 @@ TEST_F(ChatCommand, AFullContextIsCutByHalfSoThatTheNextTurnsAreCached) {
       ++cuts;
       continue;
     }
+    if (line == "(cut off after 20 tokens: --max-tokens)") continue;
     int64_t computed = 0, cached = 0;
     ASSERT_GE(std::sscanf(line.c_str(), "prefill %ld tokens after %ld cached", &computed, &cached),
               1)
