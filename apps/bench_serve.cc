@@ -6,6 +6,7 @@
 
 #include "apps/bench_commands.h"
 #include "apps/flag_checks.h"
+#include "apps/progress_line.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "bench/serve/load_prompts.h"
@@ -70,6 +71,11 @@ void look_at(const LoadServer& server, int ready_timeout_s, LoadTarget& target) 
   if (reply.status == 0)
     throw_error(ErrorCode::kUsage, "{} (is the server running? --base-url says where)",
                 reply.error);
+  if (reply.status == 401 || reply.status == 403)
+    throw_error(ErrorCode::kUsage,
+                "the server refuses {} (HTTP {}): give {}--api-key, or set FORESAIL_API_KEY",
+                target.api_key.empty() ? "requests without a key" : "this key", reply.status,
+                target.api_key.empty() ? "" : "another ");
   const OrderedJson models =
       reply.ok() ? OrderedJson::parse(reply.body, nullptr, false) : OrderedJson();
   const bool any = models.is_object() && models.contains("data") && models["data"].is_array() &&
@@ -167,7 +173,12 @@ void bench_serve(ServeLoadFlags& flags) {
     throw_error(ErrorCode::kUsage, "the server does not flush its cache: leave out --flush-cache");
 
   const std::optional<DraftCounters> before = server.draft_counters();
-  LoadReport report = summarise(run_load(target, prompts, flags.run));
+  ProgressLine progress(!flags.json);
+  const std::vector<LoadResult> results = run_load(target, prompts, flags.run, [&](size_t done) {
+    progress.show(fmt::format("{} of {} requests", done, prompts.size()));
+  });
+  progress.clear();
+  LoadReport report = summarise(results);
   report.drafts = drafts_between(before, server.draft_counters());
   if (report.completed == 0)
     throw_error(ErrorCode::kUsage, "all {} requests failed: {}", report.failed, report.first_error);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -25,16 +26,22 @@ std::vector<double> arrivals(size_t count, const LoadRunOptions& options) {
 }  // namespace
 
 std::vector<LoadResult> run_load(const LoadTarget& target, const std::vector<LoadPrompt>& prompts,
-                                 const LoadRunOptions& options) {
+                                 const LoadRunOptions& options,
+                                 const std::function<void(size_t)>& progress) {
   const std::vector<double> times = arrivals(prompts.size(), options);
   std::vector<LoadResult> results(prompts.size());
   std::atomic<size_t> next{0};
+  std::mutex mutex;
+  size_t done = 0;  // under the mutex
   const auto begin = LoadResult::Clock::now();
   const auto work = [&] {
     for (size_t i; (i = next++) < prompts.size();) {
       std::this_thread::sleep_until(begin + std::chrono::duration_cast<LoadResult::Clock::duration>(
                                                 std::chrono::duration<double>(times[i])));
       results[i] = run_load_request(target, prompts[i]);
+      const std::lock_guard lock(mutex);
+      ++done;
+      if (progress) progress(done);
     }
   };
   const size_t wanted =

@@ -2,6 +2,7 @@
 // Thread rule: the caller waits; requests run on threads of their own.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "bench/serve/load_request.h"
@@ -16,8 +17,9 @@ struct LoadRunOptions {
   uint64_t seed = 0;
 };
 
-// [prompt]
+// [prompt]. `progress` is told of every request that ended, by one thread at a time.
 std::vector<LoadResult> run_load(const LoadTarget& target, const std::vector<LoadPrompt>& prompts,
-                                 const LoadRunOptions& options);
+                                 const LoadRunOptions& options,
+                                 const std::function<void(size_t done)>& progress = {});
 
 }  // namespace foresail

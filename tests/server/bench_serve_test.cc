@@ -10,6 +10,7 @@
 #include "bench/serve/load_prompts.h"
 #include "bench/serve/load_report.h"
 #include "bench/serve/load_run.h"
+#include "engine/terminal.h"
 #include "server/live_server.h"
 
 namespace foresail {
@@ -263,6 +264,34 @@ TEST_F(BenchServe, Errors) {
   EXPECT_EQ(run(here() + "--model other --num-prompts 1"), 2);
   EXPECT_NE(errors_.find("does not exist"), std::string::npos) << errors_;
   EXPECT_EQ(run(here() + "--dataset-name openai"), 2);
+}
+
+TEST_F(BenchServe, AServerWithKeysIsToldApartFromOneWithoutModels) {
+  ServeOptions options = tales_options();
+  options.api_keys = {"right"};
+  Server server(options);
+  server.load();
+  const std::string load = "--base-url http://127.0.0.1:" + std::to_string(server.port()) +
+                           " --num-prompts 1 --random-input-len 4 --random-output-len 2 ";
+  EXPECT_EQ(run(load), 2);
+  EXPECT_EQ(errors_,
+            "error: the server refuses requests without a key (HTTP 401): give --api-key, or set "
+            "FORESAIL_API_KEY\n");
+  EXPECT_EQ(run(load + "--api-key wrong"), 2);
+  EXPECT_EQ(errors_,
+            "error: the server refuses this key (HTTP 401): give another --api-key, or set "
+            "FORESAIL_API_KEY\n");
+  EXPECT_EQ(run(load + "--api-key right"), 0) << errors_;
+}
+
+TEST_F(BenchServe, ATerminalShowsHowFarItIs) {
+  Terminal terminal({std::string(FORESAIL_BIN_DIR) + "/foresail", "bench", "serve", "--base-url",
+                     "http://127.0.0.1:" + std::to_string(port()), "--num-prompts", "2",
+                     "--random-input-len", "4", "--random-output-len", "2"});
+  const std::string shown = terminal.show_until("Benchmark Result");
+  EXPECT_THAT(shown, testing::HasSubstr("\r2 of 2 requests\033[K\r\033[K="));
+  terminal.show_until("no more");
+  EXPECT_EQ(terminal.wait_status(), 0);
 }
 
 }  // namespace
