@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "apps/command.h"
 #include "apps/flag_checks.h"
 #include "apps/progress_line.h"
+#include "apps/stop_key.h"
 #include "base/error.h"
 #include "checkpoint/model_writer.h"
 #include "engine/memory_plan.h"
@@ -16,14 +19,34 @@ struct MakeModelFlags {
   uint64_t seed = 0;
 };
 
+struct Stopped {};
+
+// Of a folder that was empty before. The file that was being written is gone already.
+void remove_weights(const std::filesystem::path& dir) {
+  std::error_code ignored;
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, ignored))
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  for (const auto& file : files) std::filesystem::remove(file, ignored);
+  std::filesystem::remove(dir, ignored);  // which it does only if it is empty
+}
+
 void make_model(const MakeModelFlags& flags) {
   const std::optional<int64_t> layers =
       flags.layers > 0 ? std::optional(flags.layers) : std::nullopt;
   const Preset preset = make_preset(flags.preset, layers);
   ProgressLine progress;
-  write_preset(flags.dir, preset, flags.seed, [&](uint64_t done, uint64_t total) {
-    progress.show(fmt::format("writing {} of {}", format_bytes(done), format_bytes(total)));
-  });
+  const StopKey key{SIGINT, SIGTERM};
+  try {
+    write_preset(flags.dir, preset, flags.seed, [&](uint64_t done, uint64_t total) {
+      if (key.was_pressed()) throw Stopped{};
+      progress.show(fmt::format("writing {} of {}", format_bytes(done), format_bytes(total)));
+    });
+  } catch (const Stopped&) {
+    progress.clear();
+    remove_weights(flags.dir);
+    raise(key.signal());  // its second time: it ends the program
+  }
   progress.clear();
   fmt::print("{}: {} with random weights (seed {}){}\n", flags.dir, flags.preset, flags.seed,
              preset.draft ? ", draft head in " + flags.dir + "/draft" : "");

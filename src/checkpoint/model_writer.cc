@@ -25,8 +25,10 @@ void prepare_folder(const std::filesystem::path& dir, uint64_t needed_bytes) {
   if (error || !std::filesystem::is_directory(dir))
     throw_error(ErrorCode::kUsage, "cannot create the folder {}: {}", dir.string(),
                 error ? error.message() : "a file of that name is there");
-  if (!std::filesystem::is_empty(dir))
-    throw_error(ErrorCode::kUsage, "{} is not empty: give a new folder", dir.string());
+  const std::filesystem::directory_iterator first(dir), none;
+  if (first != none)
+    throw_error(ErrorCode::kUsage, "{} is not empty: give a new folder (this one has {})",
+                dir.string(), first->path().filename().string());
   const auto space = std::filesystem::space(dir, error);
   if (!error && space.available < needed_bytes + kSpareBytes)
     throw_error(ErrorCode::kUsage,

@@ -42,6 +42,7 @@ class Terminal {
       text.push_back(c);
     return text;
   }
+  void signal(int number) { EXPECT_EQ(kill(child_, number), 0); }
   int wait_status() {
     int status = 0;
     EXPECT_GT(waitpid(std::exchange(child_, -1), &status, 0), 0);
