@@ -6,6 +6,7 @@
 #include "apps/flag_checks.h"
 #include "apps/model_flags.h"
 #include "apps/output_path.h"
+#include "apps/progress_line.h"
 #include "apps/sampling_flags.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -116,7 +117,13 @@ void add_perplexity(Command& eval) {
         perplexity_window(flags->window, plan_memory(config, options, false).context_length);
     const auto tokenizer = load_tokenizer(options.model_path);
     const auto model = load_model(flags->model);
-    const Perplexity result = evaluate_perplexity(*model, *tokenizer, text, window);
+    warn_of_begin_token(options.model_path, tokenizer.get());
+    ProgressLine progress(!flags->model.quiet);
+    const Perplexity result =
+        evaluate_perplexity(*model, *tokenizer, text, window, [&](int64_t done, int64_t total) {
+          progress.show(fmt::format("{} of {} tokens", done, total));
+        });
+    progress.clear();
     if (flags->json)
       fmt::print("{}\n", json_text(Json{{"bits_per_byte", result.bits_per_byte},
                                         {"perplexity", result.perplexity},
@@ -201,6 +208,7 @@ void add_acceptance(Command& eval) {
           "eval acceptance needs --speculative-algorithm MTP, EAGLE, EAGLE3, NGRAM or STANDALONE");
     const auto tokenizer = load_tokenizer(flags->model.options.model_path);
     const auto model = load_model(flags->model);
+    warn_of_begin_token(flags->model.options.model_path, tokenizer.get());
     if (!flags->json)
       fmt::print("{:>6} {:>6} {:>8}  {:<32} {:>7} {:>10}\n", "drafts", "T", "length",
                  " % accepted of drafted, by position", "tokens", "4-grams");
@@ -228,6 +236,12 @@ void add_drafts(Command& eval) {
     const std::vector<int32_t> ids = parse_ids(*flags);
     check_token_ids(ids, read_model_config(flags->model.options.model_path));
     require_writable(flags->output, flags->input_ids_file);
+    const int64_t positions = read_model_config(flags->model.options.model_path).max_positions;
+    if (static_cast<int64_t>(ids.size()) >= positions)
+      throw_error(ErrorCode::kUsage,
+                  "{} token ids were given, but the model has {} positions and the token after "
+                  "them needs one",
+                  ids.size(), positions);
     flags->model.options.speculative.steps = flags->steps;
     flags->model.options.context_length = std::max<int64_t>(flags->model.options.context_length,
                                                             static_cast<int64_t>(ids.size()) + 1);

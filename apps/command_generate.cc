@@ -7,6 +7,7 @@
 
 #include "apps/engine_flags.h"
 #include "apps/output_path.h"
+#include "apps/progress_line.h"
 #include "apps/request_line.h"
 #include "apps/sampling_flags.h"
 #include "base/error.h"
@@ -114,6 +115,7 @@ class AnswerWriter {
     if (path != "-") file_.open(path, std::ios::binary);
     require_written();
   }
+  size_t written() const { return next_; }
   void write_finished() {
     const size_t before = next_;
     for (; next_ < answers_.size(); ++next_) {
@@ -161,12 +163,20 @@ void generate(GenerateFlags& flags) {
   const SamplingParams defaults = read_command_defaults(model_path);
   const auto tokenizer = find_tokenizer(model_path);
   const auto model = load_engine_model(flags.engine);
+  warn_of_begin_token(model_path, tokenizer.get());
   EngineLoop loop(*model, tokenizer.get(), flags.engine.engine);
   const auto start = std::chrono::steady_clock::now();
   const std::vector<Answer> answers = submit_lines(loop, content, defaults);
   AnswerWriter writer(answers, flags.output);
   writer.write_finished();
-  while (loop.step()) writer.write_finished();
+  ProgressLine progress(flags.output != "-" && !flags.engine.model.quiet);
+  while (loop.step()) {
+    writer.write_finished();
+    if (progress.is_due())
+      progress.show(fmt::format("{} of {} lines, {} tokens", writer.written(), answers.size(),
+                                loop.stats().output_tokens));
+  }
+  progress.clear();
   writer.write_finished();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
 
@@ -203,7 +213,8 @@ void add_generate_command(Command& app) {
   command->footer(
       "Fields of a line: prompt or input_ids; max_tokens, min_tokens, temperature, top_p, top_k, "
       "min_p, repetition_penalty (where not given, generation_config.json of the model says it; "
-      "without one: greedy), presence_penalty, frequency_penalty, seed, stop, ignore_eos, "
+      "without one: greedy), presence_penalty, frequency_penalty, seed (0 where not given, in "
+      "every line), stop, ignore_eos, "
       "speculative (drafts, or false), top_logprobs, "
       "prompt_top_logprobs, priority, cache_salt.");
   command

@@ -13,6 +13,12 @@ void ProgressLine::show(std::string_view text) {
   if (!is_shown_) return;
   fmt::print(stderr, "\r{}\033[K", text);
   drawn_ = true;
+  drawn_at_ = std::chrono::steady_clock::now();
+}
+
+bool ProgressLine::is_due() const {
+  return is_shown_ &&
+         std::chrono::steady_clock::now() - drawn_at_ >= std::chrono::milliseconds(100);
 }
 
 void ProgressLine::clear() {

@@ -2,6 +2,7 @@
 // when it ends. Where stderr is no terminal nothing is drawn.
 #pragma once
 
+#include <chrono>
 #include <string_view>
 
 namespace foresail {
@@ -15,11 +16,15 @@ class ProgressLine {
 
   bool is_shown() const { return is_shown_; }
   void show(std::string_view text);
+  // For what moves faster than anyone reads: whether it is shown, and was not within a tenth of a
+  // second.
+  bool is_due() const;
   void clear();
 
  private:
   const bool is_shown_;
   bool drawn_ = false;
+  std::chrono::steady_clock::time_point drawn_at_{};
 };
 
 }  // namespace foresail

@@ -15,16 +15,17 @@ constexpr int64_t kDefaultWindow = 2048;
 // rounded (model/pass.h): what is measured is the model.
 constexpr int64_t kChunkRows = 128;
 
-// One pass over positions [begin, begin + ids.size()) of slot 0 with logits for every row.
+// One pass over positions [begin, begin + ids.size()) of slot 0 with logits for every row from
+// first_row on.
 class Pass0 {
  public:
   Pass0(LoadedModel& model, PassPlanner& planner) : model_(model), planner_(planner) {
     for (int64_t page = 1; page <= model.pages_per_slot(); ++page)
       page_table_.push_back(static_cast<int32_t>(page));
   }
-  // f32 [ids, V] in host memory, until the next run.
+  // f32 [ids - first_row, V] in host memory, until the next run.
   MatrixView run(std::span<const int32_t> ids, int64_t begin,
-                 std::span<const HiddenCapture> captures = {}) {
+                 std::span<const HiddenCapture> captures = {}, int64_t first_row = 0) {
     const int page_size = model_.store().page_size();
     positions_.clear();
     slots_.clear();
@@ -33,7 +34,7 @@ class Pass0 {
       const auto position = static_cast<int32_t>(begin + static_cast<int64_t>(i));
       positions_.push_back(position);
       slots_.push_back(page_table_[position / page_size] * page_size + position % page_size);
-      rows_.push_back(static_cast<int32_t>(i));
+      if (static_cast<int64_t>(i) >= first_row) rows_.push_back(static_cast<int32_t>(i));
     }
     const auto row_count = static_cast<int32_t>(ids.size());
     const PassRows request{page_table_.data(),
@@ -127,7 +128,8 @@ std::vector<NamedTensor> evaluate_logits(LoadedModel& model, std::span<const int
 }
 
 Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer,
-                               const std::string& text, int64_t window) {
+                               const std::string& text, int64_t window,
+                               const std::function<void(int64_t, int64_t)>& progress) {
   const std::vector<int32_t> ids = tokenizer.encode(text, {.add_bos = true});
   check_vocabulary(ids, model.config());
   window = perplexity_window(window, model.context_length());
@@ -148,15 +150,19 @@ Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer,
     std::copy_n(prefix.begin(), std::min(prefix.size(), input.size()), input.begin());
     for (int64_t at = begin; at < end; at += kChunkRows) {
       const int64_t rows = std::min(kChunkRows, end - at);
-      const MatrixView all = pass.run(std::span(input).subspan(at - begin, rows), at - begin);
-      for (int64_t row = 0; row < rows; ++row) {
+      // Those before were scored in the window before; the last row of a pass always is asked for.
+      const int64_t first = std::clamp<int64_t>(scored_until - at - 1, 0, rows - 1);
+      const MatrixView read =
+          pass.run(std::span(input).subspan(at - begin, rows), at - begin, {}, first);
+      for (int64_t row = first; row < rows; ++row) {
         const int64_t predicted = at + row + 1;
         if (predicted < scored_until || predicted >= end) continue;
-        const auto* logits = static_cast<const float*>(row_range(all, row, 1).data);
-        bits -= log2_probability({logits, static_cast<size_t>(all.cols)}, ids[predicted]);
+        const auto* logits = static_cast<const float*>(row_range(read, row - first, 1).data);
+        bits -= log2_probability({logits, static_cast<size_t>(read.cols)}, ids[predicted]);
         result.byte_count += static_cast<int64_t>(tokenizer.token_bytes(ids[predicted]).size());
         ++result.token_count;
       }
+      if (progress) progress(result.token_count, total - 1);
     }
     scored_until = std::max(scored_until, end);
   }

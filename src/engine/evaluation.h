@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,8 +40,10 @@ int64_t perplexity_window(int64_t asked, int64_t context_length);
 // Windows overlap by half and only the second half of each is scored (the first window whole), so a
 // token is predicted from at least window / 2 others where the text allows. Each window starts with
 // what the tokenizer puts before a text (bos, mostly).
-Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer,
-                               const std::string& text, int64_t window);
+// `progress`: tokens that are scored, of all.
+Perplexity evaluate_perplexity(
+    LoadedModel& model, const Tokenizer& tokenizer, const std::string& text, int64_t window,
+    const std::function<void(int64_t done, int64_t total)>& progress = {});
 
 // `steps` chained greedy drafts after `ids` and the target's own next token: "draft_logits"
 // [steps, V_draft], "draft_state" [steps, H], "drafts" [steps] as target ids, "next" [1].

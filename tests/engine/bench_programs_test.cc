@@ -76,5 +76,34 @@ TEST(BenchCommand, ATerminalShowsHowFarItIs) {
   EXPECT_EQ(latency.wait_status(), 0);
 }
 
+TEST(EvalCommand, ATerminalShowsHowFarItIs) {
+  Terminal terminal({std::string(FORESAIL_BIN_DIR) + "/foresail", "eval", "perplexity",
+                     model_path("tales"), "--text-file", model_path("tales") + "/config.json",
+                     "--window", "64"});
+  EXPECT_THAT(terminal.show_until("bits per byte"),
+              testing::HasSubstr("\r832 of 832 tokens\033[K\r\033[K"));
+  terminal.show_until("no more");
+  EXPECT_EQ(terminal.wait_status(), 0);
+}
+
+TEST_F(CommandErrors, AModelThatIsStoppedHalfWayIsGone) {
+  const std::string folder = (folder_ / "model").string();
+  for (const char* key : {"\x03", ""}) {
+    Terminal terminal(
+        {std::string(FORESAIL_BIN_DIR) + "/foresail", "make-model", folder, "--preset", "mla-mid"});
+    terminal.show_until("writing ");
+    if (*key != 0) {
+      terminal.type(key);
+    } else {
+      terminal.signal(SIGTERM);
+    }
+    terminal.show_until("no more");
+    const int status = terminal.wait_status();
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == (*key != 0 ? SIGINT : SIGTERM))
+        << status;
+    EXPECT_FALSE(std::filesystem::exists(folder));
+  }
+}
+
 }  // namespace
 }  // namespace foresail
