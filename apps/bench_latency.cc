@@ -84,6 +84,12 @@ void bench_passes(BenchFlags& flags) {
   for (const int64_t depth : flags.depths)
     longest =
         std::max(longest, depth + *std::max_element(flags.widths.begin(), flags.widths.end()));
+  const ModelConfig config = read_model_config(flags.batch.model.options.model_path);
+  if (longest > config.max_positions)
+    throw_error(ErrorCode::kUsage,
+                "passes up to token {} exceed the model's {} positions: lower --prefill, --depth "
+                "or --width",
+                longest, config.max_positions);
   flags.batch.model.options.context_length =
       std::max(flags.batch.model.options.context_length, longest);
   const auto model = load_model(flags.batch.model);

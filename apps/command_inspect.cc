@@ -38,6 +38,7 @@ std::string reason_unknown(const ModelOptions& options) {
 
 Json describe(const InspectFlags& flags) {
   const ModelConfig config = read_model_config(flags.options.model_path);
+  check_context_length(config, flags.options.context_length);
   const TensorTotals totals = total_of(all_tensors(config));
   const TensorTotals stored = total_of(all_tensors(config, config.mtp_layer_count));
   const MemoryPlan plan = plan_memory(config, flags.options, false);

@@ -128,9 +128,7 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress,
   AttentionConfig attention = attention_config(options_);
   const CacheFormat cache_format = parse_cache_format(options_, dtype);
   const bool wants_mtp = options_.speculative.algorithm == SpeculativeAlgorithm::kMtp;
-  if (options_.context_length > config.max_positions)
-    throw_error(ErrorCode::kUsage, "--context-length {} exceeds the model's {} positions",
-                options_.context_length, config.max_positions);
+  check_context_length(config, options_.context_length);
   plan_ = plan_memory(config, options_, wants_mtp);
   require_fits(plan_);
 

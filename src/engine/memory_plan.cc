@@ -79,6 +79,12 @@ uint64_t available_memory_bytes() {
   return available;
 }
 
+void check_context_length(const ModelConfig& config, int64_t context_length) {
+  if (context_length > config.max_positions)
+    throw_error(ErrorCode::kUsage, "--context-length {} exceeds the model's {} positions",
+                context_length, config.max_positions);
+}
+
 MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, bool with_mtp) {
   MemoryPlan plan;
   const std::string device = resolve_device(options.device);

@@ -35,6 +35,8 @@ struct MemoryPlan {
   uint64_t total_bytes() const { return saturating_add(fixed_bytes(), kv_bytes); }
 };
 
+// Throws Error{kUsage} where a context is asked for that the model has no positions for.
+void check_context_length(const ModelConfig& config, int64_t context_length);
 MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, bool with_mtp);
 // Throws Error{kDevice} with the sum and the flag value that would fit.
 void require_fits(const MemoryPlan& plan);
