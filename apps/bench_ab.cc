@@ -78,12 +78,13 @@ void compare(const BatchBenchFlags& flags, LoadedModel& model, BatchBench& bench
                               {"sha256", hashes[0]}}));
     return;
   }
-  print_figures_header("median of rounds");
+  print_figures_header("the round of median TPOT");
   print_figures("no-" + toggle_name, median_run(runs[0]));
   print_figures(toggle_name, median_run(runs[1]));
   fmt::print(
-      "change by {}: TPOT {:+.2f} % +- {:.2f}, TTFT {:+.2f} % +- {:.2f} (95 %, {} interleaved "
-      "rounds)\n{}token ids sha256 {} in every run\n{}\n",
+      "change by {}: TPOT {:+.2f} % +- {:.2f}, TTFT {:+.2f} % +- {:.2f} (95 %; the mean of {} "
+      "interleaved rounds, each its own pair: not the ratio of the rows above)\n{}token ids sha256 "
+      "{} in every run\n{}\n",
       toggle_name, tpot.mean, tpot.half_width, ttft.mean, ttft.half_width, rounds,
       did_nothing ? "the toggle left out no work here: what differs is noise\n" : "", hashes[0],
       figures_notes(flags));

@@ -128,9 +128,15 @@ CommandLine::~CommandLine() = default;
 
 void CommandLine::run(int argc, char** argv) {
   check_all_values(*app_);
+  const bool has_commands = !app_->get_subcommands({}).empty();
+  // "help run" is "run --help".
+  std::vector<const char*> words(argv, argv + argc);
+  if (has_commands && argc > 1 && words[1] == std::string_view("help")) {
+    words.erase(words.begin() + 1);
+    words.push_back("--help");
+  }
   try {
-    app_->parse(argc, argv);
-    const bool has_commands = !app_->get_subcommands({}).empty();
+    app_->parse(static_cast<int>(words.size()), words.data());
     if (has_commands && app_->get_subcommands().empty()) fmt::print("{}", app_->help());
   } catch (const CLI::CallForHelp& help) {
     app_->exit(help);

@@ -18,24 +18,18 @@ inline void add_sampling_flags(Command& command, Request& options) {
       ->capture_default_str();
   drawing.add_option("--min-tokens", options.min_tokens, "no end of text before this many")
       ->capture_default_str();
-  drawing
-      .add_option("--temperature", sampling.temperature,
-                  "0: greedy. Where --temperature, --top-k, --top-p, --min-p or "
-                  "--repetition-penalty is not given, "
-                  "generation_config.json of the model says it, if there is one")
-      ->capture_default_str()
+  // The help shows no number for what the model's file may say otherwise.
+  const std::string of_model = "default: generation_config.json's, else ";
+  drawing.add_option("--temperature", sampling.temperature, "0: greedy; " + of_model + "0")
       ->check(number_in(0.0f, 100.0f));
-  drawing.add_option("--top-k", sampling.top_k, "0: off")
-      ->capture_default_str()
+  drawing.add_option("--top-k", sampling.top_k, "0: off; " + of_model + "0")
       ->check(number_in(0, INT_MAX));
-  drawing.add_option("--top-p", sampling.top_p, "1: off")
-      ->capture_default_str()
+  drawing.add_option("--top-p", sampling.top_p, "1: off; " + of_model + "1")
       ->check(number_in(1e-6f, 1.0f));
-  drawing.add_option("--min-p", sampling.min_p, "0: off")
-      ->capture_default_str()
+  drawing.add_option("--min-p", sampling.min_p, "0: off; " + of_model + "0")
       ->check(number_in(0.0f, 1.0f));
-  drawing.add_option("--repetition-penalty", sampling.repetition_penalty, "1: off")
-      ->capture_default_str()
+  drawing
+      .add_option("--repetition-penalty", sampling.repetition_penalty, "1: off; " + of_model + "1")
       ->check(number_in(1e-3f, 1e3f));
   drawing.add_option("--presence-penalty", sampling.presence_penalty, "0: off")
       ->capture_default_str()
@@ -44,7 +38,10 @@ inline void add_sampling_flags(Command& command, Request& options) {
       ->capture_default_str()
       ->check(number_in(-2.0f, 2.0f));
   drawing.add_option("--logit-bias", sampling.logit_bias, "TOKEN BIAS, repeatable");
-  drawing.add_option("--seed", sampling.seed, "random seed")->capture_default_str();
+  drawing
+      .add_option("--seed", sampling.seed,
+                  "random seed; a command draws the same text every time unless told another")
+      ->capture_default_str();
   drawing.add_option("--stop", options.stops, "stop string, repeatable");
   drawing.add_flag("--ignore-eos", options.ignore_eos, "go on after the end token");
 }

@@ -2,9 +2,14 @@
 #include <foresail/engine.h>
 
 #include <cstdio>
+#include <cstring>
 #include <exception>
 
 int main(int argc, char** argv) try {
+  if (argc > 1 && std::strcmp(argv[1], "--help") == 0) {
+    std::puts("usage: embed [MODEL [PROMPT]]");
+    return 0;
+  }
   foresail::EngineOptions options;
   options.model_path = argc > 1 ? argv[1] : "models/tales";
   options.speculative.algorithm = foresail::SpeculativeAlgorithm::kMtp;

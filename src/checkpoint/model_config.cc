@@ -92,6 +92,9 @@ std::string hub_advice(const std::filesystem::path& model_dir) {
   const std::filesystem::path owner = model_dir.parent_path();
   const bool is_hub_name = !owner.empty() && !owner.has_parent_path() && model_dir.has_filename() &&
                            name[0] != '.' && name[0] != '~' && !is_present(owner);
+  // The folder of this project, seen from another one.
+  if (is_hub_name && owner == "models")
+    return fmt::format("there is no folder models in {}", std::filesystem::current_path().string());
   if (!is_hub_name) return "`foresail make-model` writes one to try";
   return fmt::format(
       "if it is a model of the Hugging Face hub: `hf download {} --local-dir DIR` gets it", name);

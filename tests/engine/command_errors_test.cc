@@ -107,6 +107,66 @@ TEST_F(CommandErrors, NoFlagTakesAnOddNumberOrNothing) {
   expect_run_refused("--max-tokens 09999", "3 prompt tokens and 9999 new ones");
 }
 
+TEST_F(CommandErrors, HelpIsACommandToo) {
+  EXPECT_EQ(output_of("help"), output_of("--help"));
+  EXPECT_EQ(output_of("help bench ab"), output_of("bench ab --help"));
+  EXPECT_THAT(output_of("chat --help"),
+              testing::ContainsRegex("--page-size,--block-size TEXT|INT.*=16"));
+}
+
+TEST_F(CommandErrors, MoreThanTheModelsPositionsIsNamedByWhatAskedForIt) {
+  const std::string tales = model_path("tales");
+  const std::string refusal = "--context-length 100000 exceeds the model's 2048 positions";
+  expect_refused("inspect " + tales + " --context-length 100000", 2, refusal);
+  expect_run_refused("--context-length 100000", refusal);
+  expect_refused("bench latency " + tales + " --prefill 5000", 2,
+                 "error: passes up to token 5000 exceed the model's 2048 positions: lower "
+                 "--prefill, --depth or --width\n");
+  std::string ids = "0";
+  for (int i = 1; i < 2048; ++i) ids += ",1";
+  expect_refused("eval drafts " + tales + " -o /tmp/never --input-ids " + ids, 2,
+                 "2048 token ids were given, but the model has 2048 positions and the token after "
+                 "them needs one");
+}
+
+TEST_F(CommandErrors, AParserThatIsUnknownIsSaidBeforeAnythingIsDone) {
+  const std::string serve = "serve " + model_path("tales") + " --port 0 ";
+  expect_refused(serve + "--reasoning-parser foo", 2, "--reasoning-parser: choose one of auto, ");
+  expect_refused(serve + "--tool-call-parser foo", 2, "--tool-call-parser: choose one of auto, ");
+}
+
+TEST_F(CommandErrors, TheModelOfThisProjectFromAnotherFolder) {
+  std::filesystem::create_directories(folder_ / "away");
+  const std::string errors = (folder_ / "errors").string();
+  const std::string command = "cd " + (folder_ / "away").string() + " && " + FORESAIL_BIN_DIR +
+                              "/foresail run models/tales -p x 2>" + errors;
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 3);
+  EXPECT_EQ(read_text_file(errors, 1 << 20),
+            "error: models/tales: no such folder (there is no folder models in " +
+                std::filesystem::canonical(folder_ / "away").string() + ")\n");
+}
+
+// Without tokenizer_config.json nothing says whether prompts begin with a begin token.
+TEST_F(CommandErrors, PromptsWithoutABeginTokenAreWarnedOf) {
+  const std::filesystem::path tales = model_path("tales");
+  for (const auto& entry : std::filesystem::directory_iterator(tales))
+    if (entry.path().filename() != "tokenizer_config.json")
+      std::filesystem::create_symlink(entry.path(), folder_ / entry.path().filename());
+  const auto said = [&](const std::string& model) {
+    return output_of_shell(std::string(FORESAIL_BIN_DIR) + "/foresail run " + model +
+                           " --quiet -p Once -n 1 2>&1 >/dev/null");
+  };
+  EXPECT_EQ(said(tales.string()), "");
+  EXPECT_EQ(said(folder_.string()),
+            "warning: " + folder_.string() +
+                ": tokenizer_config.json is missing: prompts start without the model's begin token "
+                "0, which many models write rubbish after\n");
+  write_file(folder_ / "tokenizer_config.json", "{}");
+  EXPECT_THAT(said(folder_.string()), HasSubstr(" names no bos_token: "));
+  write_file(folder_ / "tokenizer_config.json", R"({"add_bos_token": false})");
+  EXPECT_EQ(said(folder_.string()), "");
+}
+
 TEST_F(CommandErrors, FlagsThatNothingWouldRead) {
   expect_run_refused("--speculative-draft-model-path x",
                      "--speculative-draft-model-path needs --speculative-algorithm: choose MTP");
