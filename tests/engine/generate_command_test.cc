@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "engine/engine_harness.h"
+#include "engine/terminal.h"
 
 namespace foresail {
 namespace {
@@ -59,6 +60,16 @@ std::string request_lines(int count) {
                             {"priority", request.priority}}) +
              "\n";
   return lines;
+}
+
+TEST_F(GenerateCommand, ATerminalShowsHowFarItIs) {
+  std::ofstream(path("in.jsonl")) << request_lines(3);
+  Terminal terminal({std::string(FORESAIL_BIN_DIR) + "/foresail", "generate", model_, "--requests",
+                     path("in.jsonl"), "-o", path("out.jsonl"), "--context-length", "256"});
+  const std::string shown = terminal.show_until("no more");
+  EXPECT_NE(shown.find(" of 3 lines, "), std::string::npos) << shown;
+  EXPECT_TRUE(shown.ends_with("\r\033[K")) << shown;
+  EXPECT_EQ(terminal.wait_status(), 0);
 }
 
 TEST_F(GenerateCommand, SchedulingAndSpeculationChangeNoToken) {
