@@ -57,8 +57,8 @@ void KernelSet::latent_inputs(const MatrixView& q, const MatrixView& kv, const L
   absorb_query(q, inputs.w_uk_t, inputs.nope_dim, inputs.rope.rope_dim, out);
 }
 
-void KernelSet::project(const MatrixView& in, std::span<const MatrixPtr> w_uv,
-                        const MatrixView& values, float scale, const RowProduct& output) {
+void KernelSet::project_values(const MatrixView& in, std::span<const MatrixPtr> w_uv,
+                               const MatrixView& values, float scale, const RowProduct& output) {
   value_up(in, w_uv, values);
   linear(values, *output.weight, output.bias, scale, true, output.out);
 }

@@ -172,8 +172,8 @@ class KernelSet {
                              const LatentCache& cache, const MatrixView& out);
   // value_up into `values`, which is scratch; linear of them: output.out += scale * (values·Wᵀ +
   // bias).
-  virtual void project(const MatrixView& in, std::span<const MatrixPtr> w_uv,
-                       const MatrixView& values, float scale, const RowProduct& output);
+  virtual void project_values(const MatrixView& in, std::span<const MatrixPtr> w_uv,
+                              const MatrixView& values, float scale, const RowProduct& output);
   // rms_norm, linear, silu_mul, linear: out f32 [T, H] += scale * down(silu(gate x) * up x). out
   // may be x where there is a norm.
   virtual void gated_mlp(const MatrixView& x, const RowNorm& norm, const ExpertWeights& weights,

@@ -98,8 +98,8 @@ void MlaAttention::attend_absorbed(Pass& pass, const MatrixView& q, const Matrix
                              cache, latent_query);
   pass.kernels.latent_attention(latent_query, head_count_, softmax_scale_, pass.sequences, cache,
                                 latent_out);
-  pass.kernels.project(latent_out, w_uv_, pass.act(int64_t{head_count_} * value_dim_),
-                       residual_scale_, {o_proj_.get(), o_bias_.as<float>(), out});
+  pass.kernels.project_values(latent_out, w_uv_, pass.act(int64_t{head_count_} * value_dim_),
+                              residual_scale_, {o_proj_.get(), o_bias_.as<float>(), out});
 }
 
 void MlaAttention::attend_expanded(Pass& pass, const MatrixView& q, const MatrixView& kv,

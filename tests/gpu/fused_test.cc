@@ -171,10 +171,10 @@ class GpuFused : public GpuTest {
     const Tensor before = Tensor(DType::kF32, rows, hidden, 3).randomize(8);
     const Copy values = copy(Tensor(act, rows, heads * value));
     const Copy want = copy(before);
-    set().KernelSet::project(in, uv, values, 0.3f, {output.get(), bias.f32(), want});
+    set().KernelSet::project_values(in, uv, values, 0.3f, {output.get(), bias.f32(), want});
     for (int again = 0; again < 2; ++again) {  // what a call leaves behind is no matter
       const Copy got = copy(before);
-      set().project(in, uv, values, 0.3f, {output.get(), bias.f32(), got});
+      set().project_values(in, uv, values, 0.3f, {output.get(), bias.f32(), got});
       expect_same(got, want, before,
                   fmt::format("{} rows, {} heads of {} x {}", rows, heads, value, latent));
     }

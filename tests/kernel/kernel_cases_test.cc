@@ -27,7 +27,8 @@ std::set<std::string> operations_of_the_set() {
   std::set<std::string> names = declared("kernel_set.h", "  virtual void ");
   // Sequences of others, which are timed, unless the CPU has a kernel of its own for one.
   const std::set<std::string> of_the_cpu = declared("cpu/cpu_set.h", "  void ");
-  for (const char* fused : {"project", "latent_inputs", "gated_mlp", "mix_experts"})
+  for (const char* fused :
+       {"project", "project_values", "latent_inputs", "gated_mlp", "mix_experts"})
     if (!of_the_cpu.contains(fused)) names.erase(fused);
   // Do nothing to numbers.
   for (const char* mark :

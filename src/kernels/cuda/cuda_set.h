@@ -116,8 +116,8 @@ class CudaKernels final : public KernelSet {
                std::span<const RowProduct> projections) override;
   void latent_inputs(const MatrixView& q, const MatrixView& kv, const LatentInputs& inputs,
                      const LatentCache& cache, const MatrixView& out) override;
-  void project(const MatrixView& in, std::span<const MatrixPtr> w_uv, const MatrixView& values,
-               float scale, const RowProduct& output) override;
+  void project_values(const MatrixView& in, std::span<const MatrixPtr> w_uv,
+                      const MatrixView& values, float scale, const RowProduct& output) override;
   void gated_mlp(const MatrixView& x, const RowNorm& norm, const ExpertWeights& weights,
                  float scale, const GatedScratch& scratch, const MatrixView& out) override;
   void mix_experts(const MatrixView& x, const RowNorm& norm, const Mixture& mixture,

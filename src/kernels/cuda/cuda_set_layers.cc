@@ -119,13 +119,13 @@ void CudaKernels::value_up(const MatrixView& in, std::span<const MatrixPtr> w_uv
   check("value_up");
 }
 
-void CudaKernels::project(const MatrixView& in, std::span<const MatrixPtr> w_uv,
-                          const MatrixView& values, float scale, const RowProduct& output) {
+void CudaKernels::project_values(const MatrixView& in, std::span<const MatrixPtr> w_uv,
+                                 const MatrixView& values, float scale, const RowProduct& output) {
   const cuda::GemmArgs up = raising(in, head_table(w_uv), w_uv, values);
   const cuda::GemmArgs down =
       linear_args(values, *output.weight, output.bias, scale, true, output.out);
   multiply_next(down, multiply_first(up, down, Scratch::kWideInner, nullptr));
-  check("project");
+  check("project_values");
 }
 
 bool CudaKernels::fits_tensor_cores(const LatentCache& cache, int head_count) const {

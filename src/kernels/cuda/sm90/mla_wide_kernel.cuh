@@ -128,10 +128,7 @@ __device__ __forceinline__ void wide_produce_keys(const WideParams<kPaired>& p,
                                                   const CUtensorMap* small_map, uint32_t shared,
                                                   Walker walker, const EarlyPages<4>& early) {
   using L = WideLayout;
-  // Keys that more than two pairs read are not marked as read once: L2 may drop them before the
-  // last of the pairs comes.
-  const uint64_t policy =
-      WideShare<kPaired>::stride(p) > 2 ? ptx::evict_normal_policy() : ptx::evict_first_policy();
+  const uint64_t policy = ptx::evict_first_policy();
   Segment segment;
   const int big_box_log2 = min(p.page_log2, kTileLog2 - 1);
   const int first_half = kPaired ? WideShare<kPaired>::rank() : 0;

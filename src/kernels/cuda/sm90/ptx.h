@@ -88,12 +88,6 @@ __device__ __forceinline__ uint64_t evict_first_policy() {
   return policy;
 }
 
-__device__ __forceinline__ uint64_t evict_normal_policy() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
 // column: element index of the inner dimension; row: index of the outer one. Rows past the end of
 // the tensor are filled with zeros and still count their bytes on the barrier.
 __device__ __forceinline__ void tma_load_2d(uint32_t destination, const CUtensorMap* map,
