@@ -76,14 +76,17 @@ class Window {
   int64_t room_after(const std::vector<int32_t>& ids) const {
     return context_ - static_cast<int64_t>(ids.size());
   }
-  // What the engine has read and written: what follows goes on from these ids.
+  // What the engine has read and written of the conversation that goes on: what follows goes on
+  // from these ids. Another conversation must not, whatever its text: it could spell their control
+  // tokens.
   void remember(std::vector<int32_t> said) { said_ = std::move(said); }
+  void forget() { said_.clear(); }
   // The prompt; the oldest turns are dropped where there is little room for an answer. Nothing,
   // and nothing dropped, where the message alone leaves none. Both are said.
   std::optional<std::vector<int32_t>> fit(Conversation& conversation) const {
-    std::vector<int32_t> ids = ids_of(conversation);
+    std::vector<int32_t> ids = ids_of(conversation, said_);
     if (room_after(ids) >= wanted_room_) return ids;
-    const std::vector<int32_t> fewest = ids_of(conversation.without_turns());
+    const std::vector<int32_t> fewest = ids_of(conversation.without_turns(), {});
     const int64_t most_room = room_after(fewest);
     if (most_room < 1) {
       fmt::print(stderr,
@@ -96,7 +99,7 @@ class Window {
     int dropped = 0;
     while (room_after(ids) < room && conversation.drop_oldest_turn()) {
       ++dropped;
-      ids = ids_of(conversation);
+      ids = ids_of(conversation, {});
     }
     if (dropped > 0)
       fmt::print(
@@ -110,10 +113,11 @@ class Window {
   }
 
  private:
-  std::vector<int32_t> ids_of(const Conversation& conversation) const {
+  std::vector<int32_t> ids_of(const Conversation& conversation,
+                              std::span<const int32_t> said) const {
     const auto pieces = template_.render_pieces(conversation.input());
     if (!pieces) throw_error(ErrorCode::kUsage, "template: {}", pieces.error().message);
-    return encode_chat_after(said_, *pieces, tokenizer_);
+    return encode_chat_after(said, *pieces, tokenizer_);
   }
 
   const ChatTemplate& template_;
@@ -180,6 +184,7 @@ void chat(ChatFlags& flags) {
     if (line == "/exit" || line == "/quit") return;
     if (line == "/reset") {
       conversation.reset();
+      window.forget();
       fmt::print(stderr, "(a new conversation)\n");
       continue;
     }

@@ -21,20 +21,23 @@ struct MakeModelFlags {
 
 struct Stopped {};
 
-// Of a folder that was empty before. The file that was being written is gone already.
-void remove_weights(const std::filesystem::path& dir) {
+// Of a folder that was empty before; what was there itself stays. The file that was being written
+// is gone already.
+void remove_weights(const std::filesystem::path& dir, bool was_there) {
   std::error_code ignored;
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(dir, ignored))
     if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
   for (const auto& file : files) std::filesystem::remove(file, ignored);
-  std::filesystem::remove(dir, ignored);  // which it does only if it is empty
+  if (!was_there) std::filesystem::remove(dir, ignored);  // which it does only if it is empty
 }
 
 void make_model(const MakeModelFlags& flags) {
   const std::optional<int64_t> layers =
       flags.layers > 0 ? std::optional(flags.layers) : std::nullopt;
   const Preset preset = make_preset(flags.preset, layers);
+  std::error_code ignored;
+  const bool was_there = std::filesystem::exists(flags.dir, ignored);
   ProgressLine progress;
   const StopKey key{SIGINT, SIGTERM};
   try {
@@ -44,7 +47,7 @@ void make_model(const MakeModelFlags& flags) {
     });
   } catch (const Stopped&) {
     progress.clear();
-    remove_weights(flags.dir);
+    remove_weights(flags.dir, was_there);
     raise(key.signal());  // its second time: it ends the program
   }
   progress.clear();

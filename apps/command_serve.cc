@@ -181,9 +181,15 @@ void serve(ServeFlags& flags) {
                        : fmt::format("--shutdown-timeout {}", flags.shutdown_timeout_s));
 }
 
-std::vector<std::string> with_auto_and_none(std::vector<std::string> names) {
+// auto, none, or a name that `find` knows, in whatever spelling.
+template <typename Syntax>
+FlagCheck syntax_name(std::vector<std::string> names, const Syntax* (*find)(std::string_view)) {
   names.insert(names.begin(), {"auto", "none"});
-  return names;
+  const FlagCheck listed = one_of(names);
+  const auto complaint = [=](const std::string& text) {
+    return find(text) != nullptr ? std::string() : listed.complaint(text);
+  };
+  return {complaint, listed.range};
 }
 
 void add_http_flags(Command& command, ServeFlags& flags) {
@@ -277,12 +283,12 @@ void add_serve_command(Command& app) {
       .add_option("--reasoning-parser", serve_options.reasoning_parser,
                   "what separates reasoning; auto: by the chat template")
       ->capture_default_str()
-      ->check(one_of(with_auto_and_none(reasoning_syntax_names())));
+      ->check(syntax_name(reasoning_syntax_names(), find_reasoning_syntax));
   answer
       .add_option("--tool-call-parser", serve_options.tool_call_parser,
                   "how tool calls are written; auto: by the chat template")
       ->capture_default_str()
-      ->check(one_of(with_auto_and_none(tool_syntax_names())));
+      ->check(syntax_name(tool_syntax_names(), find_tool_syntax));
   answer
       .add_option("--reasoning-field", flags->reasoning_field,
                   "reasoning_content, or both: \"reasoning\" as well")

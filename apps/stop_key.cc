@@ -16,6 +16,8 @@ StopKey::StopKey(std::initializer_list<int> signals) {
     struct sigaction before {};
     sigaction(signal, &action, &before);
     before_.emplace_back(signal, before);
+    // A job in the background of a script does not hear of its terminal's key.
+    if (before.sa_handler == SIG_IGN) sigaction(signal, &before, nullptr);
   }
 }
 

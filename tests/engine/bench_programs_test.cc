@@ -103,6 +103,28 @@ TEST_F(CommandErrors, AModelThatIsStoppedHalfWayIsGone) {
         << status;
     EXPECT_FALSE(std::filesystem::exists(folder));
   }
+  // But not a folder that was there, nor a link to one.
+  const std::filesystem::path link = folder_ / "link";
+  std::filesystem::create_directory(folder);
+  std::filesystem::create_symlink(folder, link);
+  Terminal terminal(
+      {std::string(FORESAIL_BIN_DIR) + "/foresail", "make-model", link, "--preset", "mla-mid"});
+  terminal.show_until("writing ");
+  terminal.signal(SIGTERM);
+  terminal.show_until("no more");
+  terminal.wait_status();
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+}
+
+// As a script's job in the background has it.
+TEST_F(CommandErrors, AnIgnoredSignalStopsNoModel) {
+  const std::string folder = (folder_ / "model").string();
+  const std::string status = output_of_shell(
+      "trap '' TERM; " + std::string(FORESAIL_BIN_DIR) + "/foresail make-model " + folder +
+      " --preset mla-mid --layers 1 >/dev/null 2>&1 & sleep 0.2; kill -TERM $!; wait $!; echo $?");
+  EXPECT_EQ(status, "0\n");
+  EXPECT_TRUE(std::filesystem::exists(folder + "/config.json"));
 }
 
 }  // namespace

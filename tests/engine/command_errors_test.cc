@@ -133,6 +133,9 @@ TEST_F(CommandErrors, AParserThatIsUnknownIsSaidBeforeAnythingIsDone) {
   const std::string serve = "serve " + model_path("tales") + " --port 0 ";
   expect_refused(serve + "--reasoning-parser foo", 2, "--reasoning-parser: choose one of auto, ");
   expect_refused(serve + "--tool-call-parser foo", 2, "--tool-call-parser: choose one of auto, ");
+  // Other spellings than the help lists are none of that.
+  expect_refused(serve + "--reasoning-parser deepseek-r1 --tool-call-parser Kimi-K2 --log-format x",
+                 2, "--log-format: choose one of text, ");
 }
 
 TEST_F(CommandErrors, TheModelOfThisProjectFromAnotherFolder) {
