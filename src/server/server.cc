@@ -56,6 +56,7 @@ class Server::Parts final : public HttpApplication {
   std::unique_ptr<Serving> serving;
   const HttpCounters* http_counters = nullptr;
   std::unique_ptr<HttpServer> http;
+  std::atomic<bool> hurries = false;
 
  private:
   bool let_through(const Route& route, Exchange& exchange);
@@ -123,11 +124,16 @@ void Server::Parts::load() {
 
 int64_t Server::Parts::drain(std::chrono::milliseconds timeout) {
   state.draining = true;
+  const auto end = std::chrono::steady_clock::now() + timeout;
   if (engine) engine->drain(timeout);
+  const auto wait_until = [](auto deadline, const auto& done) {
+    while (!done() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  };
   // The last events are on their way to the connections.
-  const auto deadline = std::chrono::steady_clock::now() + kCloseTimeout;
-  while (!open.empty() && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  wait_until(std::chrono::steady_clock::now() + kCloseTimeout, [&] { return open.empty(); });
+  // A long prompt that is being read is answered, and so is who waits for its thread.
+  wait_until(end, [&] { return hurries || !http->has_long_requests(); });
   http->close_idle();
   http->wait_closed(kCloseTimeout);
   return metrics.cut_by_shutdown;
@@ -214,6 +220,7 @@ int64_t Server::drain(std::chrono::milliseconds timeout) {
   return parts_->drain(timeout);
 }
 void Server::hurry() {
+  parts_->hurries = true;
   parts_->open.abort("");
 }
 

@@ -23,6 +23,7 @@ class LastByteExchange final : public Exchange {
   void on_gone(std::function<void()>) override {}
   void post(std::function<void()> function) override {
     const std::lock_guard lock(mutex_);
+    if (is_closed_) return;
     posted_.push_back(std::move(function));
     changed_.notify_one();
   }
@@ -39,6 +40,13 @@ class LastByteExchange final : public Exchange {
     lock.unlock();
     function();
   }
+  // What is posted may hold the exchange.
+  void close() {
+    std::deque<std::function<void()>> dropped;
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    dropped.swap(posted_);
+  }
 
  private:
   void end() {
@@ -51,6 +59,7 @@ class LastByteExchange final : public Exchange {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> posted_;
+  bool is_closed_ = false;
 };
 
 class GenerationEnd : public testing::Test {
@@ -79,6 +88,7 @@ class GenerationEnd : public testing::Test {
     EXPECT_TRUE(open_.empty());
     EXPECT_EQ(open_.streams(), 0);
     EXPECT_TRUE(generation.expired());
+    exchange->close();
   }
 
   bool aborts_ = false;

@@ -155,7 +155,7 @@ TEST(DrainServer, ARequestThatNobodyHasSeenYetIsAnswered) {
     return waits || client.read().status != 200;
   };
   ASSERT_TRUE(eventually(send_and_look) && waits);
-  std::thread drain([&] { server.drain(std::chrono::seconds(10)); });
+  std::thread drain([&] { server.drain(std::chrono::seconds(60)); });
   EXPECT_EQ(client.read().status, 200);
   client.close();
   large.close();

@@ -302,6 +302,10 @@ const HttpCounters& HttpServer::counters() const {
   return parts_->counters;
 }
 
+bool HttpServer::has_long_requests() const {
+  return !parts_->long_requests.none();
+}
+
 void HttpServer::close_idle() {
   parts_->for_each([](Connection& connection) { connection.close_when_idle(); });
 }

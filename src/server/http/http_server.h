@@ -28,6 +28,8 @@ class HttpServer {
 
   int port() const;  // the one that was given, or that was free for 0; 0 for a file
   const HttpCounters& counters() const;
+  // Whether a request of LongRequests is being served, or waits for that.
+  bool has_long_requests() const;
   // Ends idle connections; those with a request under way end after their answer.
   void close_idle();
   // Waits until none is left; what is left after the timeout is dropped.

@@ -35,6 +35,7 @@ class LongRequests {
     ++waiting_;
     return Place(this);
   }
+  bool none() const { return running_ == 0 && waiting_ == 0; }
   // After which it asks again: the more wait, the longer, so that asking costs little however many
   // they are.
   std::chrono::milliseconds delay() const { return std::chrono::milliseconds(5 + waiting_ / 16); }
