@@ -11,7 +11,7 @@
 //
 // V^T comes from registers: transposed ldmatrix yields two dims of a key, and one byte permutation
 // a register makes them four keys of a dim. What follows from it: rows r and r + 8 of a product are
-// dims 2r and 2r + 1 (NarrowPieces<N, true>), and 16 keys stand in the order 0, 8, 1, 9, ...
+// dims 2r and 2r + 1 (NarrowPieces<N>), and 16 keys stand in the order 0, 8, 1, 9, ...
 #pragma once
 
 #include "kernels/cuda/sm90/mla_code_query.cuh"
@@ -309,14 +309,14 @@ struct CodeConsumer {
       asm volatile("" : "+r"(segment.request));  // find the rows again, not keep them in registers
       float maximum[kBlocks][2];
       load_maxima<N>(floats(L::kMaximum) + step % 2 * N, maximum);
-      finish_segment<NarrowPieces<N, true>, N>(
-          p, tagged_set(), segment, RowRange(p, segment.request), group * 4 + warp,
-          floats(L::kReduce), sum, maximum, p.cache_scale / kWeightScale, out);
+      finish_segment<NarrowPieces<N>, N>(p, tagged_set(), segment, RowRange(p, segment.request),
+                                         group * 4 + warp, floats(L::kReduce), sum, maximum,
+                                         p.cache_scale / kWeightScale, out);
       // The next segment's queries, masks and sums take the place of this one's.
       ptx::barrier_sync(kBarConsumers, kConsumerThreads);
     }
     if (walker.unit_end == 0) return;
-    merge_requests<NarrowPieces<N, true>>(p, tagged_set(), tag_place(), group * 4 + warp, smem);
+    merge_requests<NarrowPieces<N>>(p, tagged_set(), tag_place(), group * 4 + warp, smem);
   }
 };
 

@@ -305,7 +305,7 @@ struct CodeScorer {
 // One of the two value warpgroups: O^T, and the output.
 struct CodeAccumulator {
   using L = CodeWideLayout;
-  using Pieces = NarrowPieces<kWideRows, true>;
+  using Pieces = NarrowPieces<kWideRows>;
   static constexpr int kBlocks = kWideRows / 8;
   const KernelParams& p;
   uint8_t* smem;

@@ -13,7 +13,7 @@ MlaDecodeStatus launch_codes(int columns, const LaunchPlace& place, const CacheM
       return launch<mla_decode_code_kernel<N, PlainParams>, kThreads, kBytes>(
           place, PlainParams{params}, maps.pages, maps.small);
     }
-    return merge_fixed<NarrowPieces<N, true>>(
+    return merge_fixed<NarrowPieces<N>>(
         launch<mla_decode_code_kernel<N, KernelParams>, kThreads, kBytes>(place, params, maps.pages,
                                                                           maps.small),
         place, params);

@@ -20,22 +20,19 @@ __device__ __forceinline__ void combine_lanes(float (&values)[kCount], Combine c
 }
 
 // Pieces of these kernels. Piece ((row block * 2 + half) * 8 + warp): a warp's fragments of blocks
-// 2 * half and 2 * half + 1 of the four of 64 latent dims. kInterleaved: rows r and r + 8 of a
-// product are neighbouring dims, not 8 apart.
-template <int N, bool kInterleavedDims>
+// 2 * half and 2 * half + 1 of the four of 64 latent dims. Rows r and r + 8 of a product are
+// neighbouring dims.
+template <int N>
 struct NarrowPieces {
-  static constexpr bool kInterleaved = kInterleavedDims;
   static constexpr int kCountLog2 = N == 8 ? 4 : N == 16 ? 5 : N == 32 ? 6 : 7;
   static constexpr int kCount = 1 << kCountLog2;
   static_assert(kCount == N / 8 * 16);
-  static constexpr int kLaneDims = kInterleaved ? 4 : 2;
+  static constexpr int kLaneDims = 4;
   static __device__ __forceinline__ int first_row(uint32_t piece) { return piece / 16 * 8; }
   static __device__ __forceinline__ int first_dim(uint32_t piece) {
     return piece % 8 / 4 * 256 + piece / 8 % 2 * 128 + piece % 4 * 16;
   }
-  static __device__ __forceinline__ int pair_dim(int i) {
-    return i / 2 * 64 + i % 2 * (kInterleaved ? 2 : 8);
-  }
+  static __device__ __forceinline__ int pair_dim(int i) { return i / 2 * 64 + i % 2 * 2; }
   template <int kPairs>
   static __device__ __forceinline__ void load(const PartialPiece* from, int,
                                               LanePart<kPairs>* part) {
@@ -85,13 +82,12 @@ __device__ __forceinline__ void write_rows(const KernelParams& p, const Set& set
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if constexpr (Pieces::kInterleaved) {  // even dims and odd dims to neighbours
+      // Even dims and odd dims to neighbours.
 #pragma unroll
-        for (int i = 0; i < 4; i += 2) {
-          const uint32_t even = pairs[half][i], odd = pairs[half][i + 1];
-          pairs[half][i] = __byte_perm(even, odd, 0x5410);
-          pairs[half][i + 1] = __byte_perm(even, odd, 0x7632);
-        }
+      for (int i = 0; i < 4; i += 2) {
+        const uint32_t even = pairs[half][i], odd = pairs[half][i + 1];
+        pairs[half][i] = __byte_perm(even, odd, 0x5410);
+        pairs[half][i + 1] = __byte_perm(even, odd, 0x7632);
       }
       if constexpr (!kWhole) {
         set.store(&to[(b * 2 + half) * 8], pairs[half], total.log_sum);

@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/product.cuh"
+#include "kernels/cuda/sm90/chunk_product.cuh"
 #include "kernels/cuda/sm90/ptx.h"
 #include "kernels/cuda/sm90/ring_product.h"
 #include "kernels/cuda/sm90/split_rows.cuh"
@@ -206,27 +207,9 @@ __device__ __forceinline__ void ring_block(const GemmArgs& args, int chunks, con
   for (int chunk = 0; chunk < chunks; ++chunk) {
     const int stage = chunk % kStages;
     uint32_t a[kTiles][kChunkTiles][4];
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-      for (int k = 0; k < kChunkTiles; ++k) {
-        a[m][k][0] = next[m][k].x;
-        a[m][k][1] = next[m][k].y;
-        a[m][k][2] = next[m][k].z;
-        a[m][k][3] = next[m][k].w;
-      }
+    take_weights(next, a);
     const uint64_t line = ptx::uniform_descriptor(ring + stage * Ring::kStageBytes);
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) ptx::pin_registers(acc[m]);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < kChunkTiles; ++k)
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-        ptx::wgmma_registers<0>(acc[m], a[m][k], line + k * 32 / 16, chunk > 0 || k > 0);
-        if (!kBF16) ptx::wgmma_registers<0>(acc[m], a[m][k], line + (kTermBytes + k * 32) / 16, 1);
-      }
-    ptx::wgmma_commit();
+    start_chunk<kBF16, kTermBytes>(acc, a, line, chunk > 0);
     if (chunk + 1 < chunks) load_weights(chunk + 1);
     __syncwarp();
     ptx::wgmma_wait<0>();

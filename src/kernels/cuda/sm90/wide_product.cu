@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product.cuh"
+#include "kernels/cuda/sm90/chunk_product.cuh"
 #include "kernels/cuda/sm90/ptx.h"
 #include "kernels/cuda/sm90/ring_product.h"
 #include "kernels/cuda/sm90/split_rows.cuh"
@@ -185,29 +186,11 @@ __global__ void __launch_bounds__(kThreads, kTiles == 1 ? 2 : 1)
   for (int chunk = 0; chunk < chunks; ++chunk) {
     const int stage = chunk % kRing;
     uint32_t a[kTiles][kChunkTiles][4];
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-      for (int k = 0; k < kChunkTiles; ++k) {
-        a[m][k][0] = next[m][k].x;
-        a[m][k][1] = next[m][k].y;
-        a[m][k][2] = next[m][k].z;
-        a[m][k][3] = next[m][k].w;
-      }
+    take_weights(next, a);
     if (chunk + 1 < chunks) load_weights(chunk + 1);
     ptx::mbarrier_wait(ptx::shared_address(&full[stage]), chunk / kRing % 2);
     const uint64_t line = ptx::uniform_descriptor(ring + stage * kStageBytes);
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) ptx::pin_registers(acc[m]);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < kChunkTiles; ++k)
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-        ptx::wgmma_registers<0>(acc[m], a[m][k], line + k * 32 / 16, chunk > 0 || k > 0);
-        if (!kBF16) ptx::wgmma_registers<0>(acc[m], a[m][k], line + (kTermBytes + k * 32) / 16, 1);
-      }
-    ptx::wgmma_commit();
+    start_chunk<kBF16, kTermBytes>(acc, a, line, chunk > 0);
     // The stage of the chunk before is free once both warpgroups are done with it.
     if (threadIdx.x == 0 && chunk > 0 && chunk - 1 + kRing < chunks) {
       ptx::mbarrier_wait(ptx::shared_address(&empty[(chunk - 1) % kRing]), (chunk - 1) / kRing % 2);
