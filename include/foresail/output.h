@@ -112,13 +112,13 @@ struct EngineStats {
   int64_t launched_ahead = 0;
   int64_t waited_for_prefill = 0;  // or for a request to come in
   int64_t waited_for_draws = 0;    // the host draws, see chosen_for_*
+  int64_t waited_for_masks = 0;    // a grammar decides what may be drawn
   int64_t waited_for_drafts = 0;   // the host drafts, or nothing is drafted
   int64_t waited_for_unequal_rows = 0;
   int64_t waited_for_scaled_queries = 0;
   // Target passes whose tokens the GPU chose, and those where the host had to and why.
   int64_t chosen_on_device = 0;
   int64_t chosen_for_logprobs = 0;
-  int64_t chosen_for_grammar = 0;
   int64_t pages_free = 0;
   int64_t pages_cached = 0;
   int64_t pages_owned = 0;  // by running requests

@@ -44,6 +44,8 @@ int64_t& order_count(EngineStats& stats, StartOrder order) {
       return stats.waited_for_prefill;
     case StartOrder::kHostDraws:
       return stats.waited_for_draws;
+    case StartOrder::kHostMasks:
+      return stats.waited_for_masks;
     case StartOrder::kHostDrafts:
       return stats.waited_for_drafts;
     case StartOrder::kUnequalRows:
@@ -344,7 +346,6 @@ EngineStats EngineLoop::stats() const {
   };
   stats.chosen_on_device = chosen(HostChoice::kNone);
   stats.chosen_for_logprobs = chosen(HostChoice::kLogprobs);
-  stats.chosen_for_grammar = chosen(HostChoice::kGrammar);
   stats.pages_free = scheduler.pages.free.value;
   stats.pages_cached = scheduler.pages.cached.value;
   stats.pages_owned = scheduler.pages.owned.value;

@@ -86,6 +86,11 @@ void KernelSet::choose_with_terms(const MatrixView& logits, std::span<const Toke
       for (int32_t i = 0; i < static_cast<int32_t>(changed.size()); ++i)
         changed[i] = changed_logit(values[i], i, table[i], of_row, drafts, draws[row].position);
     }
+    if (of_row.mask >= 0) {
+      const uint64_t* mask = terms.masks + of_row.mask * mask_words(logits.cols);
+      for (int64_t i = 0; i < logits.cols; ++i)
+        if (!allows(mask, i)) changed[i] = -std::numeric_limits<float>::infinity();
+    }
     tokens[row] = choose(changed, draws[row], nullptr, true);
   }
   for (size_t row = 0; row < draws.size(); ++row) {

@@ -140,6 +140,7 @@ struct ChoiceTerms {
       token_ids;                    // of the pass; every row is drawn where one has rows before it
   TokenTerms* table = nullptr;      // [requests, V]
   RowLogprobs* logprobs = nullptr;  // [draws]; null where no row wants them
+  const uint64_t* masks = nullptr;  // [masks, mask_words(V)]; null where no row has one
 };
 
 // Routed experts, and one that serves every row.

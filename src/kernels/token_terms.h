@@ -1,5 +1,5 @@
 // What changes logits before a draw, and what is told of a drawn row beside its token: penalties,
-// biases, minimum length, log probabilities. The arithmetic that the host's sampler and the
+// biases, minimum length, masks, log probabilities. The arithmetic that the host's sampler and the
 // devices' kernels share, as token_choice.h. Plain values and functions.
 #pragma once
 
@@ -29,7 +29,8 @@ struct TokenTerms {
 
 // Of one row that is drawn.
 struct DrawTerms {
-  int32_t table_row = -1;  // of its request, in a table of TokenTerms; negative: nothing changes
+  int32_t table_row = -1;  // of its request, in a table of TokenTerms; negative: not in it
+  int32_t mask = -1;       // among the masks of the pass; negative: every token is allowed
   int32_t row = 0;  // rows of its request before it in the pass, fed with drafts but the first
   int32_t pretended = -1;  // if not negative: so many drafts stand whatever is chosen; below the
                            // number of its request's rows
@@ -41,16 +42,27 @@ struct DrawTerms {
 
 // What any of several draws asks for.
 struct TermKinds {
-  bool changes = false, logprobs = false;
+  bool table = false, masks = false, logprobs = false;
+  bool changes() const { return table || masks; }
   bool operator==(const TermKinds&) const = default;
 };
 inline TermKinds kinds_of(std::span<const DrawTerms> terms) {
   TermKinds kinds;
   for (const DrawTerms& of_row : terms) {
-    kinds.changes |= of_row.table_row >= 0;
+    kinds.table |= of_row.table_row >= 0;
+    kinds.masks |= of_row.mask >= 0;
     kinds.logprobs |= of_row.top_count >= 0;
   }
   return kinds;
+}
+
+// A mask is a bit for each token, lowest first: whether it may be drawn.
+constexpr int64_t kMaskBits = 64;
+FORESAIL_ANY_DEVICE constexpr int64_t mask_words(int64_t vocab_size) {
+  return (vocab_size + kMaskBits - 1) / kMaskBits;
+}
+FORESAIL_ANY_DEVICE inline bool allows(const uint64_t* mask, int64_t token) {
+  return (mask[token / kMaskBits] >> (token % kMaskBits) & 1) != 0;
 }
 
 // The prompt counts for the repetition penalty alone.

@@ -63,6 +63,7 @@ struct ChoiceBatch {
   // [logit_rows] What changes logits first or is told of them, as choose_with_terms; or empty.
   std::span<const DrawTerms> terms;
   TokenTerms* term_table = nullptr;
+  const uint64_t* masks = nullptr;
   RowLogprobs* logprobs = nullptr;  // [logit_rows] where a row wants them
   // Not empty: all rows are logit rows, and drafts among their tokens are accepted.
   std::span<const int32_t> pretended;  // [sequences]

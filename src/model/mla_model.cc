@@ -99,20 +99,11 @@ MlaModel::Output MlaModel::forward(const ForwardBatch& batch, std::span<const La
   const MatrixView hidden = pass.f32(hidden_dim);
   const MatrixView picked = scratch_matrix(arena_, DType::kF32, logit_count, hidden_dim);
   const MatrixView logits = scratch_matrix(arena_, DType::kF32, logit_count, config_.vocab_size);
-  const bool recorded = kernels_.begin_pass({.token_ids = batch.token_ids,
-                                             .positions = batch.positions,
-                                             .slots = batch.slots,
-                                             .row_scale = scale,
-                                             .sequences = batch.sequences,
-                                             .wanted_rows = batch.logit_rows,
-                                             .draws = batch.choice.draws,
-                                             .terms = batch.choice.terms,
-                                             .pretended = batch.choice.pretended,
-                                             .page_size = caches[0].page_size,
-                                             .work = work_of(batch, caches),
-                                             .links = {},
-                                             .carry = batch.carry});
-  if (recorded) return {logits, hidden};
+  PassInputs inputs = inputs_of(batch, caches);
+  inputs.row_scale = scale;
+  // Which parts of a prefix an expanded pass reads is decided on the host.
+  if (batch.path != AttentionPath::kExpanded) inputs.work = work_of(batch, caches).value();
+  if (kernels_.begin_pass(inputs)) return {logits, hidden};
   const auto capture = [&](int layer, const MatrixView& state) {
     for (const HiddenCapture& wanted : batch.captures)
       if (wanted.layer == layer) kernels_.convert(state, wanted.out);
@@ -132,30 +123,58 @@ MlaModel::Output MlaModel::forward(const ForwardBatch& batch, std::span<const La
     kernels_.linear(picked, *head_, nullptr, static_cast<float>(config_.logit_scale), false,
                     logits);
   }
+  queue_choice(batch, logits);
+  kernels_.end_pass();
+  return {logits, hidden};
+}
+
+void MlaModel::choose(const ForwardBatch& batch, const MatrixView& logits,
+                      std::span<const LatentCache> caches) {
+  FORESAIL_CHECK(batch.carry.from == nullptr, "a choice by itself carries nothing, {} rows",
+                 batch.token_ids.size());
+  PassInputs inputs = inputs_of(batch, caches);
+  inputs.work = work_of(batch, caches).mix(logits.data).value();
+  if (kernels_.begin_pass(inputs)) return;
+  queue_choice(batch, logits);
+  kernels_.end_pass();
+}
+
+void MlaModel::queue_choice(const ForwardBatch& batch, const MatrixView& logits) {
   const ChoiceBatch& choice = batch.choice;
   if (!choice.terms.empty())
-    kernels_.choose_with_terms(logits, choice.draws,
-                               {choice.terms, batch.token_ids, choice.term_table, choice.logprobs},
-                               choice.tokens);
+    kernels_.choose_with_terms(
+        logits, choice.draws,
+        {choice.terms, batch.token_ids, choice.term_table, choice.logprobs, choice.masks},
+        choice.tokens);
   else if (!choice.draws.empty())
     kernels_.choose_tokens(logits, choice.draws, nullptr, true, choice.tokens);
   if (!choice.pretended.empty())
     kernels_.accept_drafts(choice.tokens, batch.token_ids, batch.sequences, choice.pretended,
                            choice.next_tokens, choice.lag);
-  kernels_.end_pass();
-  return {logits, hidden};
 }
 
-uint64_t MlaModel::work_of(const ForwardBatch& batch, std::span<const LatentCache> caches) const {
-  // Which parts of a prefix an expanded pass reads is decided on the host.
-  if (batch.path == AttentionPath::kExpanded) return 0;
+PassInputs MlaModel::inputs_of(const ForwardBatch& batch,
+                               std::span<const LatentCache> caches) const {
+  return {.token_ids = batch.token_ids,
+          .positions = batch.positions,
+          .slots = batch.slots,
+          .sequences = batch.sequences,
+          .wanted_rows = batch.logit_rows,
+          .draws = batch.choice.draws,
+          .terms = batch.choice.terms,
+          .pretended = batch.choice.pretended,
+          .page_size = caches[0].page_size,
+          .carry = batch.carry};
+}
+
+PassWork MlaModel::work_of(const ForwardBatch& batch, std::span<const LatentCache> caches) const {
   PassWork work(caches);
   work.mix(work_id_);
   for (const HiddenCapture& capture : batch.captures)
     work.mix(static_cast<uint64_t>(capture.layer)).mix(capture.out.data);
   work.mix(batch.choice.tokens).mix(batch.choice.next_tokens).mix(batch.choice.lag);
-  work.mix(batch.choice.term_table).mix(batch.choice.logprobs);
-  return work.value();
+  work.mix(batch.choice.term_table).mix(batch.choice.masks).mix(batch.choice.logprobs);
+  return work;
 }
 
 }  // namespace foresail

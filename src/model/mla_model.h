@@ -37,6 +37,10 @@ class MlaModel {
   // `caches` holds one LatentCache per layer. The output lies in the memory of the kernels and
   // lives until the next forward pass.
   Output forward(const ForwardBatch& batch, std::span<const LatentCache> caches);
+  // The choice of the batch from logits of a forward pass that was asked for none: for what has to
+  // be known of it only while that pass runs.
+  void choose(const ForwardBatch& batch, const MatrixView& logits,
+              std::span<const LatentCache> caches);
 
   const ModelConfig& config() const { return config_; }
   const EmbeddingTable& embedding() const { return embedding_; }
@@ -52,7 +56,9 @@ class MlaModel {
   std::vector<float> query_scale(std::span<const int32_t> positions) const;
 
  private:
-  uint64_t work_of(const ForwardBatch& batch, std::span<const LatentCache> caches) const;
+  PassInputs inputs_of(const ForwardBatch& batch, std::span<const LatentCache> caches) const;
+  void queue_choice(const ForwardBatch& batch, const MatrixView& logits);
+  PassWork work_of(const ForwardBatch& batch, std::span<const LatentCache> caches) const;
 
   ModelConfig config_;
   KernelSet& kernels_;

@@ -22,10 +22,6 @@ void apply_penalties(std::span<float> logits, const SamplingParams& params,
           penalised_logit(logits[token], penalties, count.in_prompt, count.output_count);
 }
 
-bool is_allowed(std::span<const uint64_t> allowed, size_t token) {
-  return (allowed[token / 64] >> (token % 64) & 1) != 0;
-}
-
 void adjust(std::span<float> logits, const SamplingParams& params, const TokenCounts& counts,
             std::span<const int32_t> blocked, std::span<const uint64_t> allowed) {
   apply_penalties(logits, params, counts);
@@ -35,7 +31,7 @@ void adjust(std::span<float> logits, const SamplingParams& params, const TokenCo
     if (token >= 0 && token < static_cast<int32_t>(logits.size())) logits[token] = kBlocked;
   if (allowed.empty()) return;
   for (size_t i = 0; i < logits.size(); ++i)
-    if (!is_allowed(allowed, i)) logits[i] = kBlocked;
+    if (!allows(allowed.data(), static_cast<int64_t>(i))) logits[i] = kBlocked;
 }
 
 bool better(const Candidate& a, const Candidate& b) {
@@ -76,7 +72,7 @@ int32_t coupled_argmax(std::span<const float> draft_logits, const SamplingParams
   TokenRace race(draw_of(params, position));
   for (size_t i = 0; i < draft_logits.size(); ++i) {
     const int32_t token = token_of.empty() ? static_cast<int32_t>(i) : token_of[i];
-    if (!allowed.empty() && !is_allowed(allowed, token)) continue;
+    if (!allowed.empty() && !allows(allowed.data(), token)) continue;
     race.enter(static_cast<int32_t>(i), token, draft_logits[i]);
   }
   return race.winner();

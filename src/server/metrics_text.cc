@@ -136,6 +136,7 @@ void write_engine(Writer& out, const EngineStats& engine) {
   out.sample(kOwn, kOrder, engine.launched_ahead, label("order", "ahead"));
   out.sample(kOwn, kOrder, engine.waited_for_prefill, label("order", "prefill"));
   out.sample(kOwn, kOrder, engine.waited_for_draws, label("order", "host_draws"));
+  out.sample(kOwn, kOrder, engine.waited_for_masks, label("order", "host_masks"));
   out.sample(kOwn, kOrder, engine.waited_for_drafts, label("order", "host_drafts"));
   out.sample(kOwn, kOrder, engine.waited_for_unequal_rows, label("order", "unequal_rows"));
   out.sample(kOwn, kOrder, engine.waited_for_scaled_queries, label("order", "scaled_queries"));
@@ -144,7 +145,6 @@ void write_engine(Writer& out, const EngineStats& engine) {
            "Target passes by where their tokens were chosen: on the GPU, or why on the host.");
   out.sample(kOwn, kChosen, engine.chosen_on_device, label("by", "device"));
   out.sample(kOwn, kChosen, engine.chosen_for_logprobs, label("by", "host_logprobs"));
-  out.sample(kOwn, kChosen, engine.chosen_for_grammar, label("by", "host_grammar"));
 }
 
 void write_requests(Writer& out, const Metrics& metrics) {

@@ -52,14 +52,16 @@ enum class StartOrder {
   kAhead,
   kPrefill,        // the step has a prefill, or one of its requests just came
   kHostDraws,      // the host has to draw (HostChoice says why)
+  kHostMasks,      // a grammar has to see a token before it knows what may follow
   kHostDrafts,     // the drafter needs the tokens on the host
   kUnequalRows,    // requests verify different numbers of drafts
   kScaledQueries,  // the model scales queries by positions that the host does not know
   kCount
 };
 constexpr std::string_view start_order_name(StartOrder order) {
-  constexpr std::string_view kNames[] = {"ahead",       "prefill",      "host_draws",
-                                         "host_drafts", "unequal_rows", "scaled_queries"};
+  constexpr std::string_view kNames[] = {"ahead",         "prefill",     "host_draws",
+                                         "host_masks",    "host_drafts", "unequal_rows",
+                                         "scaled_queries"};
   return kNames[static_cast<size_t>(order)];
 }
 

@@ -21,33 +21,48 @@ Iteration::Iteration(MlaModel& model, const LatentStore& store, PassPlanner& pla
                      Drafter* drafter, IterationOptions options)
     : model_(model), store_(store), planner_(planner), drafter_(drafter), options_(options) {}
 
-MlaModel::Output Iteration::run_target(PassKind kind, Rows& rows,
-                                       std::span<const int32_t> logit_rows,
-                                       const ChoiceBatch& choice, const PassCarry& carry) {
+Iteration::TargetPass Iteration::prepare_target(PassKind kind, const Rows& rows,
+                                                std::span<const int32_t> logit_rows,
+                                                const ChoiceBatch& choice) {
   const auto row_count = static_cast<int64_t>(rows.token_ids.size());
   const int64_t hidden_dim = model_.config().hidden_dim;
-  std::vector<HiddenCapture> captures;
+  TargetPass pass;
   if (drafter_ != nullptr) {
     const std::vector<int> layers = drafter_->target_layers();
     const auto width = static_cast<int64_t>(layers.size()) * hidden_dim;
     grow(states_, row_count * width * sizeof(float), model_.kernels().memory());
     captured_ = {states_.data(), DType::kF32, row_count, width, width};
     for (size_t i = 0; i < layers.size(); ++i)
-      captures.push_back(
+      pass.captures.push_back(
           {layers[i], column_range(captured_, static_cast<int64_t>(i) * hidden_dim, hidden_dim)});
   }
-  const PreparedPass pass = planner_.prepare(kind, rows.requests);
-  return model_.forward({.token_ids = rows.token_ids,
-                         .positions = rows.positions,
-                         .slots = rows.slots,
-                         .sequences = pass.sequences,
-                         .logit_rows = logit_rows,
-                         .captures = captures,
-                         .path = pass.plan.path,
-                         .prefix_parts = pass.prefix_parts,
-                         .choice = choice,
-                         .carry = carry},
-                        store_.layers(pass.keys_are_slots()));
+  pass.prepared = planner_.prepare(kind, rows.requests);
+  pass.batch = {.token_ids = rows.token_ids,
+                .positions = rows.positions,
+                .slots = rows.slots,
+                .sequences = pass.prepared.sequences,
+                .logit_rows = logit_rows,
+                .captures = pass.captures,
+                .path = pass.prepared.plan.path,
+                .prefix_parts = pass.prepared.prefix_parts,
+                .choice = choice};
+  return pass;
+}
+
+void Iteration::run_before_masks(TargetPass& pass, std::span<const DrawRows> rows) {
+  const ChoiceBatch choice = std::exchange(pass.batch.choice, {});
+  run_target(pass);
+  pass.batch.choice = choice;
+  pass.batch.choice.masks = place_masks(rows);
+}
+
+void Iteration::run_target(TargetPass& pass) {
+  const std::span<const LatentCache> caches = store_.layers(pass.prepared.keys_are_slots());
+  if (pass.is_queued)
+    model_.choose(pass.batch, pass.output.logits, caches);
+  else
+    pass.output = model_.forward(pass.batch, caches);
+  pass.is_queued = true;
 }
 
 MatrixView Iteration::target_states() {
@@ -76,14 +91,18 @@ int32_t Iteration::draw_from(RequestState& request, const MatrixView& logits, in
   // A NaN is never the largest, so the chosen logit is one only when there was no other.
   if (std::isnan(values[token])) request.failed = true;
   token = pretended.value_or(token);
-  // What is drawn is allowed, unless nothing was.
-  if (request.guide.guides() && !request.guide.advance(token)) request.failed = true;
   if (request.top_logprobs)
     request.logprobs.push_back(LogprobRow(untouched, *request.top_logprobs).of(untouched[token]));
-  request.counts.add_output(token);
   request.terms_placed = false;  // of this token only the host knows
-  request.tokens.push_back(token);
+  append(request, token);
   return token;
+}
+
+void Iteration::append(RequestState& request, int32_t token) {
+  // What is drawn is allowed, unless nothing was.
+  if (request.guide.guides() && !request.guide.advance(token)) request.failed = true;
+  request.counts.add_output(token);
+  request.tokens.push_back(token);
 }
 
 void Iteration::prefill(std::span<const PrefillRows> chunks) {
@@ -150,7 +169,10 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks) {
     choice = choice_batch(draws, places);
     expect_chosen(flight, places);
   }
-  flight.output = run_target(PassKind::kPrefill, rows, logit_rows, choice, {});
+  TargetPass pass = prepare_target(PassKind::kPrefill, rows, logit_rows, choice);
+  if (draws.masks) run_before_masks(pass, drawing);
+  run_target(pass);
+  flight.output = pass.output;
   if (flight.chosen) start_fetch(flight);
   const Verdict verdict = flight.chosen ? fetch_chosen(flight) : fetch_logits(flight.output);
   int64_t logit_row = 0;

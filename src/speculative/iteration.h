@@ -82,11 +82,10 @@ struct IterationResult {
 enum class HostChoice {
   kNone,
   kLogprobs,  // of the prompt, or of more best tokens than kernels rank
-  kGrammar,
   kCount
 };
 constexpr std::string_view host_choice_name(HostChoice reason) {
-  constexpr std::string_view kNames[] = {"none", "logprobs", "grammar"};
+  constexpr std::string_view kNames[] = {"none", "logprobs"};
   return kNames[static_cast<size_t>(reason)];
 }
 
@@ -158,14 +157,27 @@ class Iteration {
     std::vector<TokenDraw> tokens;
     std::vector<DrawTerms> terms;  // one each, or none
     bool logprobs = false;         // some row wants them
+    bool masks = false;            // some row has a grammar
   };
   // The draws of the rows; none where the host has to draw, or `wants_logits` for another reason.
   // Counts why. What changes logits is then in the kernels' table.
   Draws find_draws(std::span<const DrawRows> rows, bool wants_logits);
   void place_terms(RequestState& request);
-  // Queues the pass. Its tokens come to choices_.
-  MlaModel::Output run_target(PassKind kind, Rows& rows, std::span<const int32_t> logit_rows,
-                              const ChoiceBatch& choice, const PassCarry& carry);
+  // What the grammars allow at each row that has one, in the order of find_draws.
+  const uint64_t* place_masks(std::span<const DrawRows> rows);
+  struct TargetPass {
+    PreparedPass prepared;
+    std::vector<HiddenCapture> captures;
+    ForwardBatch batch;
+    MlaModel::Output output;
+    bool is_queued = false;
+  };
+  TargetPass prepare_target(PassKind kind, const Rows& rows, std::span<const int32_t> logit_rows,
+                            const ChoiceBatch& choice);
+  // Queues the pass but for its choice, and finds the masks of that while it runs.
+  void run_before_masks(TargetPass& pass, std::span<const DrawRows> rows);
+  // Queues what is left of the pass. Its tokens come to choices_.
+  void run_target(TargetPass& pass);
   // These wait.
   Verdict fetch_logits(const MlaModel::Output& output);
   void start_fetch(Flight& flight);
@@ -200,6 +212,7 @@ class Iteration {
                     std::optional<int32_t> pretended);
   int32_t take_chosen(RequestState& request, const Verdict& verdict, int64_t row,
                       std::optional<int32_t> pretended) const;
+  static void append(RequestState& request, int32_t token);
   void accept(const Flight::Item& item, const Verdict& verdict, IterationResult& result);
   // The rows of an iteration that stand, for the drafter.
   static std::vector<ExtendRows> standing_rows(const Flight& flight,
@@ -217,12 +230,13 @@ class Iteration {
   Buffer choices_;                    // ChoicePlaces
   Buffer term_table_;                 // TokenTerms [slots, V], once a request needs it
   std::vector<TokenTerms> terms_;     // of the slot being placed
+  Buffer masks_;                      // of the latest pass that has some
   Buffer smaller_choices_;            // those of an iteration that may still be under way
   Buffer row_lags_;                   // PassCarry::row_lag
   std::array<Buffer, 2> host_choices_copies_;  // the first part of choices_, by turns
   int next_copy_ = 0;
   HostChoices host_choices_ = {};
-  std::vector<uint64_t> allowed_;  // of the row being drawn
+  std::vector<uint64_t> allowed_;  // of the row being drawn, or placed
 };
 
 }  // namespace foresail

@@ -30,7 +30,6 @@ TokenLogprobs logprobs_of(const int32_t* words, int64_t top_count) {
 
 HostChoice Iteration::host_choice(const RequestState& request) {
   if (request.top_logprobs.value_or(0) > kMostRankedTokens) return HostChoice::kLogprobs;
-  if (request.guide.guides()) return HostChoice::kGrammar;
   return HostChoice::kNone;
 }
 
@@ -50,6 +49,7 @@ Iteration::Draws Iteration::find_draws(std::span<const DrawRows> rows, bool want
   }
   ++host_choices_[static_cast<size_t>(HostChoice::kNone)];
   Draws draws;
+  int32_t mask_count = 0;
   for (const DrawRows& drawn : rows) {
     RequestState& request = *drawn.request;
     const SamplingParams& sampling = request.sampling;
@@ -64,11 +64,13 @@ Iteration::Draws Iteration::find_draws(std::span<const DrawRows> rows, bool want
     }
     for (terms.row = 0; terms.row < drawn.count; ++terms.row) {
       draws.tokens.push_back(draw_of(sampling, drawn.most_len + terms.row));
+      if (request.guide.guides()) terms.mask = mask_count++;
       draws.terms.push_back(terms);
     }
   }
   const TermKinds kinds = kinds_of(draws.terms);
   draws.logprobs = kinds.logprobs;
+  draws.masks = kinds.masks;
   if (kinds == TermKinds{}) draws.terms.clear();
   return draws;
 }
@@ -96,6 +98,29 @@ void Iteration::place_terms(RequestState& request) {
   memory.upload(term_table_.as<TokenTerms>() + request.slot * vocab, terms_.data(),
                 terms_.size() * sizeof(TokenTerms));
   request.terms_placed = true;
+}
+
+// A mask at a time: so small an upload does not wait for what is queued before it.
+const uint64_t* Iteration::place_masks(std::span<const DrawRows> rows) {
+  const auto words = static_cast<size_t>(mask_words(model_.config().vocab_size));
+  const size_t bytes = words * sizeof(uint64_t);
+  Memory& memory = model_.kernels().memory();
+  size_t count = 0;
+  for (const DrawRows& drawn : rows) count += drawn.request->guide.guides() ? drawn.count : 0;
+  grow(masks_, count * bytes, memory);
+  uint64_t* mask = masks_.as<uint64_t>();
+  for (const DrawRows& drawn : rows) {
+    OutputGuide guide = drawn.request->guide;
+    if (!guide.guides()) continue;
+    for (int32_t row = 0; row < drawn.count; ++row, mask += words) {
+      // Behind a draft that is not allowed no row stands.
+      if (row > 0 && guide.guides()) guide.advance(drawn.request->drafts[row - 1]);
+      guide.find_allowed(allowed_);
+      if (allowed_.empty()) allowed_.assign(words, ~uint64_t{0});
+      memory.upload(mask, allowed_.data(), bytes);
+    }
+  }
+  return masks_.as<uint64_t>();
 }
 
 Iteration::ChoicePlaces Iteration::choice_places(int64_t row_count, int64_t request_count,
@@ -160,8 +185,7 @@ int32_t Iteration::take_chosen(RequestState& request, const Verdict& verdict, in
     request.logprobs.push_back(
         logprobs_of(verdict.tokens.data() + verdict.logprobs_at + row * kLogprobWords,
                     std::min<int64_t>(*request.top_logprobs, model_.config().vocab_size)));
-  request.counts.add_output(token);
-  request.tokens.push_back(token);
+  append(request, token);
   return token;
 }
 

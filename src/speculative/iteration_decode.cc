@@ -77,6 +77,7 @@ StartOrder Iteration::choose_order(std::span<const DecodeRequest> requests,
     const RequestState& request = *wanted.request;
     const Outlook next = outlook(wanted, before, rows.size());
     if (host_choice(request) != HostChoice::kNone) return StartOrder::kHostDraws;
+    if (request.guide.guides()) return StartOrder::kHostMasks;
     rows.push_back(
         {{request.slot, request.page_table, request.tokens, &request.sampling, wanted.draft_steps},
          static_cast<int32_t>(next.most_len) - 1,
@@ -187,8 +188,12 @@ Flight Iteration::start(std::span<const DecodeRequest> requests, const Flight* b
              .lags = rows.carried_lags,
              .row_lag = row_lags_.as<int32_t>()};
   }
+  TargetPass pass = prepare_target(PassKind::kVerify, rows, logit_rows, choice);
+  pass.batch.carry = carry;
+  if (draws.masks) run_before_masks(pass, drawing);
   Chain chain(flight.queued ? &model_.kernels() : nullptr);
-  flight.output = run_target(PassKind::kVerify, rows, logit_rows, choice, carry);
+  run_target(pass);
+  flight.output = pass.output;
   if (flight.queued)
     drafter_->queue(
         {verified, captured_, places.next_tokens, places.lag, carry.row_lag, places.drafts});
@@ -234,6 +239,7 @@ std::vector<IterationResult> Iteration::finish(const Flight& flight) {
       item.request->drafts.clear();
       for (int32_t step = 0; step < item.draft_steps; ++step)
         item.request->drafts.push_back(verdict.tokens[flight.drafts_at + step * item_count + i]);
+      keep_allowed(item.request->guide, item.request->drafts);
     }
     if (flight.steps == 0) drafter_->learn(standing_rows(flight, results));
   } else if (drafter_ != nullptr) {

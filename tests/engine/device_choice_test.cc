@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "checkpoint/byte_tokenizer.h"
 #include "engine/device_like_kernels.h"
 #include "engine/draftings.h"
 #include "engine/memory_plan.h"
@@ -31,11 +32,11 @@ struct Pair {
     return made;
   }
   // Steps that are launched ahead are planned ahead: for equal figures the host's have to be too.
-  void expect_equal(EngineOptions options, const std::vector<Request>& requests,
-                    bool ahead = false) {
+  void expect_equal(EngineOptions options, const std::vector<Request>& requests, bool ahead = false,
+                    const Tokenizer* tokenizer = nullptr) {
     options.launch_ahead = ahead;
-    EngineLoop host_loop(host, nullptr, options);
-    EngineLoop device_loop(device, nullptr, options);
+    EngineLoop host_loop(host, tokenizer, options);
+    EngineLoop device_loop(device, tokenizer, options);
     for (const bool warm : {false, true}) {
       const std::vector<Output> expected = serve(host_loop, requests);
       const std::vector<Output> outputs = serve(device_loop, requests);
@@ -44,6 +45,8 @@ struct Pair {
         EXPECT_EQ(outputs[i].ids, expected[i].ids);
         EXPECT_EQ(outputs[i].stats.finish, expected[i].stats.finish);
         expect_same_logprobs(outputs[i], expected[i]);
+        // A device drafts without masks.
+        if (tokenizer != nullptr) continue;
         EXPECT_EQ(outputs[i].stats.drafted_at, expected[i].stats.drafted_at);
         EXPECT_EQ(outputs[i].stats.accepted_at, expected[i].stats.accepted_at);
       }
@@ -124,6 +127,47 @@ TEST(DeviceChoiceFallback, MixedRequestsEqualTheHosts) {
     const Iteration::HostChoices& choices = pair.device.iteration().host_choices();
     EXPECT_GT(choices[static_cast<size_t>(HostChoice::kNone)], 0);
     EXPECT_GT(std::accumulate(choices.begin() + 1, choices.end(), int64_t{0}), 0);
+  }
+}
+
+// Requests with a grammar beside others: what it allows is known to the host alone, which finds it
+// while the pass runs.
+TEST(DeviceChoiceMasks, TokensUnderAGrammarAreTheHosts) {
+  const auto tokenizer =
+      Tokenizer::from_json(byte_tokenizer_json(), byte_tokenizer_config_json(512));
+  for (int index = 0; index < kUnscriptedDraftings; ++index) {
+    const Drafting& drafting = kDraftings[index];
+    EngineOptions options = tiny_options(drafting, 16);
+    Pair pair(options);
+    for (int steps = 1; steps <= 4; ++steps) {
+      SCOPED_TRACE(fmt::format("{} steps {}", drafting.name, steps));
+      std::vector<Request> requests = plain_requests(300 * index + steps, 8);
+      if (steps > 2) add_terms(requests);
+      const auto guide = [&](int i, OutputFormat format, const char* pattern) {
+        requests[i].output_format = format;
+        requests[i].output_pattern = pattern;
+        requests[i].max_tokens = 40;
+        requests[i].min_tokens = 0;
+        requests[i].ignore_eos = false;
+      };
+      guide(0, OutputFormat::kRegex, "(yes|no|[0-9]{2,9}x)+");
+      guide(2, OutputFormat::kJsonObject, "");
+      guide(3, OutputFormat::kRegex, "[a-c]");  // it ends within a pass
+      guide(5, OutputFormat::kJsonSchema, R"({"enum":["red","redder",17,null]})");
+      guide(6, OutputFormat::kRegex, "a{30}");  // one token is allowed at a time
+      requests[5].sampling.top_k = 3;
+      requests[6].sampling.temperature = 1.5f;
+      requests[1].top_logprobs = requests[6].top_logprobs = 2;
+      options.speculative.steps = steps;
+      options.chunked_prefill_size = steps % 2 == 0 ? 7 : 2048;
+      options.retract_every = steps == 2 ? 3 : 0;
+      options.late_results = steps == 3;
+      pair.expect_equal(options, requests, false, tokenizer.get());
+    }
+    const Iteration::HostChoices& choices = pair.device.iteration().host_choices();
+    EXPECT_GT(choices[static_cast<size_t>(HostChoice::kNone)], 0);
+    EXPECT_EQ(std::accumulate(choices.begin() + 1, choices.end(), int64_t{0}), 0);
+    EXPECT_EQ(pair.kernels->linked_passes() > 0, index < kHeadDraftings);
   }
 }
 

@@ -119,6 +119,19 @@ class GpuChoice : public GpuTest {
       }
     }
     const auto rows = static_cast<int64_t>(terms.size());
+    // With odd seeds every third row has a mask, which allow a third, a token or two, or nothing.
+    std::vector<uint64_t> masks;
+    for (size_t row = 0; row < terms.size(); ++row) {
+      if (draws[row].seed % 2 == 0 || row % 3 != 1) continue;
+      terms[row].mask = static_cast<int32_t>(masks.size() / mask_words(vocab));
+      masks.resize(masks.size() + mask_words(vocab));
+      const int64_t allowed = row % 4 == 0 ? vocab / 3 : row % 4;
+      for (int64_t i = 0; i < allowed; ++i) {
+        const int32_t token = below(vocab);
+        masks[terms[row].mask * mask_words(vocab) + token / kMaskBits] |= uint64_t{1}
+                                                                          << (token % kMaskBits);
+      }
+    }
     Tensor logits = Tensor(DType::kF32, rows, vocab, 3).randomize(seed + vocab, 8.0f);
     for (int64_t i = 0; i < vocab; ++i) {
       logits.set(3, i, std::floor(static_cast<float>(logits.at(3, i))));  // many equal ones
@@ -137,8 +150,8 @@ class GpuChoice : public GpuTest {
     for (int pass = 0; pass < 5; ++pass) {
       counted = table;
       told.assign(terms.size(), {.chosen = 77.0f});
-      ref().choose_with_terms(logits, draws, {terms, fed, counted.data(), told.data()},
-                              expected.data());
+      ref().choose_with_terms(
+          logits, draws, {terms, fed, counted.data(), told.data(), masks.data()}, expected.data());
       for (size_t row = 1; row < fed.size(); ++row)
         if (terms[row].row == pass + 1)
           fed[row] = static_cast<int32_t>(
@@ -153,14 +166,15 @@ class GpuChoice : public GpuTest {
     };
     const std::vector<RowLogprobs> untold(terms.size(), {.chosen = 77.0f});
     const Buffer device_table = placed_copy(table), device_told = placed_copy(untold);
+    const Buffer device_masks = placed_copy(masks.empty() ? std::vector<uint64_t>{0} : masks);
     Buffer tokens(terms.size() * sizeof(int32_t), memory);
     const Copy device_logits = copy(logits);
     const std::vector<int32_t> positions(terms.size());
     begin({.token_ids = fed, .positions = positions, .draws = draws, .terms = terms});
-    set().choose_with_terms(
-        device_logits, draws,
-        {terms, fed, device_table.as<TokenTerms>(), device_told.as<RowLogprobs>()},
-        tokens.as<int32_t>());
+    set().choose_with_terms(device_logits, draws,
+                            {terms, fed, device_table.as<TokenTerms>(),
+                             device_told.as<RowLogprobs>(), device_masks.as<uint64_t>()},
+                            tokens.as<int32_t>());
     SCOPED_TRACE(fmt::format("{} {}", vocab, seed));
     EXPECT_EQ(read_ints(set(), tokens, terms.size()), expected);
     std::vector<TokenTerms> got_table(table.size());

@@ -293,6 +293,33 @@ TEST(GpuModels, TokensAndDraftsChosenOnTheGpuAreThoseChosenOnTheHost) {
   }
 }
 
+// Under grammars, whose masks come to the GPU while the pass runs, and with the host choosing. A
+// step waits for the one before it, and once for its outcome.
+TEST(GpuModels, TokensUnderAGrammarAreThoseChosenOnTheHost) {
+  std::vector<Request> requests = tales_requests(full_or_brief(60, 6));
+  const std::pair<OutputFormat, const char*> formats[] = {
+      {OutputFormat::kRegex, "[a-z]+( [a-z]+){3,9}\\."},
+      {OutputFormat::kJsonObject, ""},
+      {OutputFormat::kRegex, "(The|A) (cat|dog|old man)( [a-z]+)*"}};
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (i % 4 == 3) continue;  // one beside them is free
+    requests[i].output_format = formats[i % 4].first;
+    requests[i].output_pattern = formats[i % 4].second;
+    requests[i].sampling = {.temperature = i % 2 == 0 ? 0.0f : 0.8f, .seed = i + 1};
+  }
+  for (const Speculation& speculation : kSpeculations) {
+    const Speculation any = {speculation.algorithm, speculation.page_size, 1.0};
+    std::vector<Request> on_host = requests;
+    for (Request& request : on_host) request.top_logprobs = kMostRankedTokens + 1;
+    const std::vector<Output> outputs = speculate(any, true, requests);
+    const std::vector<Output> host = speculate(any, true, on_host);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(outputs[i].ids, host[i].ids) << static_cast<int>(any.algorithm) << " request " << i;
+      EXPECT_EQ(outputs[i].stats.finish, host[i].stats.finish);
+    }
+  }
+}
+
 // Once an iteration, for its outcome: drafting adds no wait.
 TEST(GpuModels, AnIterationWaitsOnce) {
   for (const SpeculativeAlgorithm algorithm :

@@ -17,6 +17,7 @@ namespace foresail::cuda {
 struct TermArgs {
   const DrawTerms* rows = nullptr;  // [rows]; null: nothing
   TokenTerms* table = nullptr;      // [requests, cols]
+  const uint64_t* masks = nullptr;  // [masks, mask_words(cols)]
   const int32_t* fed = nullptr;     // [T] token ids of the pass
 };
 

@@ -99,13 +99,14 @@ void CudaKernels::choose_with_terms(const MatrixView& logits, std::span<const To
   const TermKinds kinds = kinds_of(terms.rows);
   const cuda::TermArgs term_args = {.rows = reinterpret_cast<const DrawTerms*>(word(pass_.terms)),
                                     .table = terms.table,
+                                    .masks = terms.masks,
                                     .fed = fed_tokens(terms.token_ids)};
   cuda::ChoiceArgs args = choice_args(logits, draws, tokens);
   args.marks = true;
-  if (kinds.changes) args.terms = term_args;
+  if (kinds.changes()) args.terms = term_args;
   cuda::choose_tokens(stream(), args);
   args.terms = term_args;
-  if (kinds.changes) cuda::count_tokens(stream(), args);
+  if (kinds.table) cuda::count_tokens(stream(), args);
   if (kinds.logprobs)
     cuda::row_logprobs(
         stream(), args,

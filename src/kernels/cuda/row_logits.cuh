@@ -23,6 +23,7 @@ class RowLogits {
       : logits_(args.logits + row * args.stride) {
     if constexpr (kChanged) {
       terms_ = args.terms.rows[row];
+      if (terms_.mask >= 0) mask_ = args.terms.masks + terms_.mask * mask_words(args.cols);
       if (terms_.table_row < 0) return;
       table_ = args.terms.table + terms_.table_row * args.cols;
       drafts_ = terms_.row == 0 ? nullptr : args.terms.fed + row - terms_.row + 1;
@@ -30,16 +31,19 @@ class RowLogits {
     }
   }
   __device__ __forceinline__ float operator[](int64_t i) const {
-    const float logit = logits_[i];
-    if constexpr (kChanged)
+    if constexpr (kChanged) {
+      if (mask_ != nullptr && !allows(mask_, i)) return -std::numeric_limits<float>::infinity();
       if (table_ != nullptr)
-        return changed_logit(logit, static_cast<int32_t>(i), table_[i], terms_, drafts_, position_);
-    return logit;
+        return changed_logit(logits_[i], static_cast<int32_t>(i), table_[i], terms_, drafts_,
+                             position_);
+    }
+    return logits_[i];
   }
 
  private:
   const float* logits_;
   const TokenTerms* table_ = nullptr;
+  const uint64_t* mask_ = nullptr;
   DrawTerms terms_;
   const int32_t* drafts_ = nullptr;
   int64_t position_ = 0;

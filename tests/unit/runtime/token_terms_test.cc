@@ -144,6 +144,57 @@ TEST(TokenTerms, KernelsChooseCountAndTellWhatTheSamplerDoes) {
   EXPECT_GT(fell, 300);
 }
 
+// Of rows beside each other, with a mask or without; with terms besides, or none.
+TEST(TokenTerms, KernelsDrawUnderMasksAsTheSamplerDoes) {
+  const auto kernels = create_ref_kernels(DType::kF32);
+  constexpr int kRows = 3;
+  const int64_t words = mask_words(kVocab);
+  for (uint64_t seed = 1; seed < 200; ++seed) {
+    auto below = [state = seed](int32_t bound) mutable {
+      return static_cast<int32_t>(mix_bits(++state) % static_cast<uint64_t>(bound));
+    };
+    SamplingParams params = {.temperature = seed % 3 == 0 ? 0.0f : 0.9f, .seed = seed};
+    if (seed % 4 == 1) params.top_k = 4;
+    if (seed % 5 == 1) params.presence_penalty = 0.7f;
+    // Row 0 has the last mask, row 1 none, row 2 one that allows little: one token, or none at all.
+    std::vector<uint64_t> masks(static_cast<size_t>(2 * words), 0);
+    const auto allow = [&](int64_t mask, int32_t token) {
+      masks[mask * words + token / kMaskBits] |= uint64_t{1} << (token % kMaskBits);
+    };
+    for (int i = 0; i < kVocab / 3; ++i) allow(1, below(kVocab));
+    if (seed % 7 != 0) allow(0, below(kVocab));
+    std::vector<TokenTerms> table(kVocab);
+    TokenCounts counts;
+    for (int i = 0; i < 9; ++i) {
+      const int32_t token = below(kVocab);
+      table[token].seen += TokenTerms::kOutput;
+      counts.add_output(token);
+    }
+    std::vector<float> logits;
+    std::vector<int32_t> expected, tokens(kRows), fed(kRows, 0);
+    std::vector<TokenDraw> draws;
+    std::vector<DrawTerms> terms;
+    Sampler sampler;
+    for (int row = 0; row < kRows; ++row) {
+      const int32_t mask = row == 0 ? 1 : row == 1 ? -1 : 0;
+      std::vector<float> of_row = random_logits(100 * seed + row);
+      logits.insert(logits.end(), of_row.begin(), of_row.end());
+      const std::span<const uint64_t> allowed =
+          mask < 0 ? std::span<const uint64_t>() : std::span(masks).subspan(mask * words, words);
+      expected.push_back(sampler.sample(of_row, params, counts, 7, {}, allowed));
+      draws.push_back(draw_of(params, 7));
+      terms.push_back({.table_row = params.has_penalties() ? 0 : -1,
+                       .mask = mask,
+                       .penalties = penalties_of(params)});
+    }
+    EXPECT_TRUE(kinds_of(terms).masks);
+    kernels->choose_with_terms({logits.data(), DType::kF32, kRows, kVocab, kVocab}, draws,
+                               {terms, fed, table.data(), nullptr, masks.data()}, tokens.data());
+    for (int row = 0; row < kRows; ++row)
+      EXPECT_EQ(without_mark(tokens[row]), expected[row]) << seed << " row " << row;
+  }
+}
+
 // A row without terms beside others is drawn as it lies, and no table is read or written for it.
 TEST(TokenTerms, RowsWithoutAnyAreLeftAlone) {
   const auto kernels = create_ref_kernels(DType::kF32);
