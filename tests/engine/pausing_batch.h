@@ -36,8 +36,9 @@ struct StepRecord {
 // A few requests through the iterations of one model.
 class PausingBatch {
  public:
-  PausingBatch(LoadedModel& model, int page_size) : model_(model), requests_(3) {
-    const std::vector<Request> made = random_requests(91, 3);
+  PausingBatch(LoadedModel& model, int page_size, size_t request_count = 3)
+      : model_(model), requests_(request_count) {
+    const std::vector<Request> made = random_requests(91, static_cast<int>(request_count));
     int32_t next_page = 1;
     for (size_t i = 0; i < requests_.size(); ++i) {
       RequestState& request = requests_[i];
