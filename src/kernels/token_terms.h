@@ -30,7 +30,6 @@ struct TokenTerms {
 // Of one row that is drawn.
 struct DrawTerms {
   int32_t table_row = -1;  // of its request, in a table of TokenTerms; negative: not in it
-  int32_t mask = -1;       // among the masks of the pass; negative: every token is allowed
   int32_t row = 0;  // rows of its request before it in the pass, fed with drafts but the first
   int32_t pretended = -1;  // if not negative: so many drafts stand whatever is chosen; below the
                            // number of its request's rows
@@ -38,6 +37,7 @@ struct DrawTerms {
                            // itself; negative: none
   int32_t blocked_until = 0;  // blocked tokens cannot be drawn at positions below this one
   Penalties penalties;
+  int32_t mask = -1;  // among the masks of the pass; negative: every token is allowed
 };
 
 // What any of several draws asks for.

@@ -330,7 +330,8 @@ TEST_P(GpuModelsSpeculation, TokensUnderAGrammarAreThoseChosenOnTheHost) {
     requests[i].output_pattern = formats[i % 4].second;
     requests[i].sampling = {.temperature = i % 2 == 0 ? 0.0f : 0.8f, .seed = i + 1};
   }
-  const Speculation any = {GetParam().algorithm, GetParam().page_size, 1.0};
+  Speculation any = GetParam();
+  any.least_accept_length = 1.0;
   std::vector<Request> on_host = requests;
   for (Request& request : on_host) request.top_logprobs = kMostRankedTokens + 1;
   const std::vector<Output> outputs = speculate(any, true, requests);

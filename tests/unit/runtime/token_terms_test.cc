@@ -184,8 +184,8 @@ TEST(TokenTerms, KernelsDrawUnderMasksAsTheSamplerDoes) {
       expected.push_back(sampler.sample(of_row, params, counts, 7, {}, allowed));
       draws.push_back(draw_of(params, 7));
       terms.push_back({.table_row = params.has_penalties() ? 0 : -1,
-                       .mask = mask,
-                       .penalties = penalties_of(params)});
+                       .penalties = penalties_of(params),
+                       .mask = mask});
     }
     EXPECT_TRUE(kinds_of(terms).masks);
     kernels->choose_with_terms({logits.data(), DType::kF32, kRows, kVocab, kVocab}, draws,
