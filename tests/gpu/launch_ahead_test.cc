@@ -285,7 +285,9 @@ TEST_P(GpuLaunchAheadLayers, LaunchesOfALayer) {
                                                        static_cast<double>(run.device.layers)));
   const int64_t most =
       batch <= 32 ? kMostLaunchesPerLayer : kMostLaunchesOfManyRows + (low_rank ? 2 : 0);
-  EXPECT_LE(run.device.layer_launches, most * run.device.layers);
+  // The values of a single head are split by a launch of their own.
+  const int64_t of_brief_form = batch <= 32 ? 0 : full_or_brief(0, 1);
+  EXPECT_LE(run.device.layer_launches, most * run.device.layers + of_brief_form);
 }
 
 }  // namespace
