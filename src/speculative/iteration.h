@@ -44,6 +44,7 @@ struct RequestState {
   OutputGuide guide;             // what may follow tokens.back()
   // The kernels' table of what changes its logits is as `counts`, or will be after what is queued.
   bool terms_placed = false;
+  bool without_table = false;       // there was no memory for that table when it was wanted
   std::vector<int32_t> drafts;      // proposals for the positions after tokens.back()
   int draft_steps = 0;              // proposals wanted for the next iteration; 0: none
   std::optional<int> top_logprobs;  // set: log probabilities are kept, and of so many best tokens
@@ -83,10 +84,11 @@ enum class HostChoice {
   kNone,
   kLogprobs,  // of the prompt, or of more best tokens than kernels rank
   kGrammar,
+  kMemory,  // of the kernels: none for the table of what changes logits
   kCount
 };
 constexpr std::string_view host_choice_name(HostChoice reason) {
-  constexpr std::string_view kNames[] = {"none", "logprobs", "grammar"};
+  constexpr std::string_view kNames[] = {"none", "logprobs", "grammar", "memory"};
   return kNames[static_cast<size_t>(reason)];
 }
 
@@ -114,7 +116,7 @@ class Iteration {
   // accepted. At most two are under way; they are finished in the order of their starts, and
   // nothing else runs meanwhile.
   Flight start(std::span<const DecodeRequest> requests) { return start(requests, nullptr, false); }
-  StartOrder choose_order(std::span<const DecodeRequest> requests, const Flight* before) const;
+  StartOrder choose_order(std::span<const DecodeRequest> requests, const Flight* before);
   Flight start_ahead(std::span<const DecodeRequest> requests, const Flight* before);
   std::vector<IterationResult> finish(const Flight& flight);
   // Proposes drafts for requests that just finished prefill.
@@ -150,8 +152,8 @@ class Iteration {
     int32_t count = 0;
     int32_t pretended = -1;  // drafts that acceptance was told stand; negative: it was not
   };
-  // Why the host has to draw the next tokens of a request itself.
-  static HostChoice host_choice(const RequestState& request);
+  // Why the host has to draw the next tokens of a request of `len` tokens itself.
+  HostChoice host_choice(RequestState& request, int64_t len);
   // Whether something of a request of `len` tokens changes the logits that it is drawn from.
   static bool changes_logits(const RequestState& request, int64_t len);
   struct Draws {
@@ -162,6 +164,7 @@ class Iteration {
   // The draws of the rows; none where the host has to draw, or `wants_logits` for another reason.
   // Counts why. What changes logits is then in the kernels' table.
   Draws find_draws(std::span<const DrawRows> rows, bool wants_logits);
+  bool has_term_table();
   void place_terms(RequestState& request);
   // Queues the pass. Its tokens come to choices_.
   MlaModel::Output run_target(PassKind kind, Rows& rows, std::span<const int32_t> logit_rows,

@@ -1,5 +1,7 @@
 // The part of Iteration that leaves the choice of tokens to the kernels: which batches it can, what
 // they have to know of a request for it, where the tokens lie, how they come to the host.
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -28,10 +30,27 @@ TokenLogprobs logprobs_of(const int32_t* words, int64_t top_count) {
 
 }  // namespace
 
-HostChoice Iteration::host_choice(const RequestState& request) {
+// A request that found no memory is not asked about again, so that what this says of it stays true
+// from the choice of an order to the start.
+HostChoice Iteration::host_choice(RequestState& request, int64_t len) {
   if (request.top_logprobs.value_or(0) > kMostRankedTokens) return HostChoice::kLogprobs;
   if (request.guide.guides()) return HostChoice::kGrammar;
-  return HostChoice::kNone;
+  if (!changes_logits(request, len)) return HostChoice::kNone;
+  if (!request.without_table) request.without_table = !has_term_table();
+  return request.without_table ? HostChoice::kMemory : HostChoice::kNone;
+}
+
+// Of all slots at once: the counts of those that run have to stay where they are.
+bool Iteration::has_term_table() {
+  const auto tokens = static_cast<size_t>(options_.slot_count * model_.config().vocab_size);
+  try {
+    allocate_once(term_table_, tokens * sizeof(TokenTerms), model_.kernels().memory());
+    return true;
+  } catch (const std::exception& error) {
+    spdlog::warn("the host draws for a request with penalties or biases, which is slower: {}",
+                 error.what());
+    return false;
+  }
 }
 
 // Once false, it stays so: what is not counted is then not asked for.
@@ -43,7 +62,8 @@ bool Iteration::changes_logits(const RequestState& request, int64_t len) {
 Iteration::Draws Iteration::find_draws(std::span<const DrawRows> rows, bool wants_logits) {
   if (!model_.kernels().prefers_choosing() || rows.empty()) return {};
   for (const DrawRows& drawn : rows) {
-    const HostChoice reason = wants_logits ? HostChoice::kLogprobs : host_choice(*drawn.request);
+    const HostChoice reason =
+        wants_logits ? HostChoice::kLogprobs : host_choice(*drawn.request, drawn.least_len);
     if (reason == HostChoice::kNone) continue;
     ++host_choices_[static_cast<size_t>(reason)];
     return {};
@@ -80,10 +100,6 @@ void Iteration::place_terms(RequestState& request) {
   const int64_t vocab = model_.config().vocab_size;
   FORESAIL_CHECK(request.slot >= 0 && request.slot < options_.slot_count, "slot {} of {}",
                  request.slot, options_.slot_count);
-  Memory& memory = model_.kernels().memory();
-  // Of all slots at once: the counts of those that run have to stay where they are.
-  allocate_once(term_table_, static_cast<size_t>(options_.slot_count * vocab) * sizeof(TokenTerms),
-                memory);
   terms_.assign(static_cast<size_t>(vocab), {});
   for (const auto& [token, count] : request.counts.counts())
     if (token >= 0 && token < vocab)
@@ -93,8 +109,8 @@ void Iteration::place_terms(RequestState& request) {
     if (token >= 0 && token < vocab) terms_[token].bias = bias;
   for (const int32_t token : request.blocked)
     if (token >= 0 && token < vocab) terms_[token].seen |= TokenTerms::kBlocked;
-  memory.upload(term_table_.as<TokenTerms>() + request.slot * vocab, terms_.data(),
-                terms_.size() * sizeof(TokenTerms));
+  model_.kernels().memory().upload(term_table_.as<TokenTerms>() + request.slot * vocab,
+                                   terms_.data(), terms_.size() * sizeof(TokenTerms));
   request.terms_placed = true;
 }
 

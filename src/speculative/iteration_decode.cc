@@ -69,14 +69,13 @@ Iteration::Outlook Iteration::outlook(const DecodeRequest& wanted, const Flight*
           before->queued ? std::min(item.draft_steps, wanted.most_drafts) : 0};
 }
 
-StartOrder Iteration::choose_order(std::span<const DecodeRequest> requests,
-                                   const Flight* before) const {
+StartOrder Iteration::choose_order(std::span<const DecodeRequest> requests, const Flight* before) {
   if (model_.config().rope.query_scaling_beta != 0.0) return StartOrder::kScaledQueries;
   std::vector<QueuedVerify::Rows> rows;
   for (const DecodeRequest& wanted : requests) {
-    const RequestState& request = *wanted.request;
+    RequestState& request = *wanted.request;
     const Outlook next = outlook(wanted, before, rows.size());
-    if (host_choice(request) != HostChoice::kNone) return StartOrder::kHostDraws;
+    if (host_choice(request, next.least_len) != HostChoice::kNone) return StartOrder::kHostDraws;
     rows.push_back(
         {{request.slot, request.page_table, request.tokens, &request.sampling, wanted.draft_steps},
          static_cast<int32_t>(next.most_len) - 1,

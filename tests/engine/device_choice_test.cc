@@ -143,6 +143,39 @@ TEST(DeviceChoiceMemory, TokenCountsTakeWhatIsPlanned) {
   EXPECT_EQ(pair.kernels->allocations_of(planned), 1);
 }
 
+// A device without memory for the counts: the host draws for who needs them, and nobody fails.
+TEST(DeviceChoiceMemory, WithoutTokenCountsTheHostDraws) {
+  for (const bool ahead : {false, true}) {
+    EngineOptions options = tiny_options(kDraftings[0], 16);
+    options.speculative.steps = 3;
+    options.late_results = ahead;
+    Pair pair(options);
+    std::vector<Request> requests = plain_requests(95, 6);
+    add_terms(requests);
+    // Its first token is drawn by the host, so nothing asks for the table before decoding.
+    requests[0].prompt_top_logprobs = 2;
+    // Alone in the end, and the kernels draw again where only its least length asked for the table.
+    requests[5] = plain_requests(96, 1)[0];
+    requests[5].max_tokens = 60;
+    requests[5].ignore_eos = true;
+    requests[5].min_tokens = 4;
+    ModelOptions on_device = options;
+    on_device.device = "cuda";
+    const uint64_t table = plan_memory(pair.host.config(), on_device, true).token_term_bytes;
+    pair.kernels->refuse_allocations_of(table);
+    pair.expect_equal(options, requests, ahead);
+    const auto& choices = pair.device.iteration().host_choices();
+    EXPECT_GT(choices[static_cast<size_t>(HostChoice::kMemory)], 0);
+    EXPECT_GT(choices[static_cast<size_t>(HostChoice::kNone)], 0);
+    // At most once for every request and slot that it has, not for every step.
+    EXPECT_LE(pair.kernels->allocations_of(table), 2 * std::ssize(requests));
+    // Whoever comes when there is memory has them.
+    pair.kernels->refuse_allocations_of(0);
+    pair.expect_equal(options, requests, ahead);
+    EXPECT_GT(pair.kernels->allocations_of(table), 0);
+  }
+}
+
 TEST(DeviceChoiceFallback, SimulatedAcceptanceEqualsTheHosts) {
   for (int index = 0; index < kHeadDraftings; ++index) {
     const Drafting& drafting = kDraftings[index];
