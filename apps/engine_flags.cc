@@ -12,7 +12,7 @@ void add_engine_flags(Command& command, EngineFlags& flags) {
   scheduling
       .add_option(
           "--max-running-requests,--max-num-seqs", engine.max_running_requests,
-          "requests that run at once; on a GPU each reserves 8 bytes for every token of the "
+          "requests that run at once; on a GPU each reserves 10 bytes for every token of the "
           "vocabulary")
       ->capture_default_str()
       ->check(number_in(1, 4096));

@@ -11,6 +11,7 @@
 #include "apps/progress_line.h"
 #include "base/error.h"
 #include "base/utf8.h"
+#include "speculative/flight.h"
 
 namespace foresail {
 namespace {
@@ -146,11 +147,11 @@ void add_model_flags(Command& command, ModelFlags& flags, bool speculative) {
                     "always draft --speculative-num-steps, whether it pays or not");
   speculation.add_option("--speculative-num-steps", spec.steps, "drafts per iteration, at most")
       ->capture_default_str()
-      ->check(number_in(0, 15));
+      ->check(number_in(0, kMostDrafts));
   speculation
       .add_option("--speculative-num-draft-tokens", flags.num_draft_tokens,
                   "tokens of a verify pass: drafts and one (chains only)")
-      ->check(number_in(1, 16));
+      ->check(number_in(1, kMostVerifyRows));
   speculation
       .add_option("--speculative-eagle-topk", flags.draft_width,
                   "drafts per position: chains have 1")

@@ -119,6 +119,7 @@ struct EngineStats {
   // Target passes whose tokens the GPU chose, and those where the host had to and why.
   int64_t chosen_on_device = 0;
   int64_t chosen_for_logprobs = 0;
+  int64_t chosen_for_memory = 0;
   int64_t pages_free = 0;
   int64_t pages_cached = 0;
   int64_t pages_owned = 0;  // by running requests

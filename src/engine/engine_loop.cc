@@ -346,6 +346,7 @@ EngineStats EngineLoop::stats() const {
   };
   stats.chosen_on_device = chosen(HostChoice::kNone);
   stats.chosen_for_logprobs = chosen(HostChoice::kLogprobs);
+  stats.chosen_for_memory = chosen(HostChoice::kMemory);
   stats.pages_free = scheduler.pages.free.value;
   stats.pages_cached = scheduler.pages.cached.value;
   stats.pages_owned = scheduler.pages.owned.value;

@@ -9,8 +9,8 @@
 #include "checkpoint/tensor_list.h"
 #include "engine/device.h"
 #include "kernels/cuda/cuda_kernels.h"
-#include "kernels/token_terms.h"
 #include "speculative/head_drafter.h"
+#include "speculative/iteration.h"
 #include "tensor/dtype.h"
 
 namespace foresail {
@@ -58,7 +58,7 @@ std::string device_parts(uint64_t graph_bytes, uint64_t kept_row_bytes, uint64_t
   std::string text;
   if (graph_bytes > 0) text += " + graphs " + format_bytes(graph_bytes);
   if (kept_row_bytes > 0) text += " + waiting rows " + format_bytes(kept_row_bytes);
-  if (token_term_bytes > 0) text += " + token counts " + format_bytes(token_term_bytes);
+  if (token_term_bytes > 0) text += " + token counts and masks " + format_bytes(token_term_bytes);
   return text;
 }
 
@@ -98,9 +98,8 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
     // The ring of every slot, and the same rows once more, dense, for the pass that takes them in.
     plan.kept_row_bytes = saturating_mul(static_cast<uint64_t>(options.slot_count),
                                          static_cast<uint64_t>(2 * kMostKeptRows * 4 * width));
-    plan.token_term_bytes =
-        saturating_mul(static_cast<uint64_t>(options.slot_count),
-                       static_cast<uint64_t>(config.vocab_size) * sizeof(TokenTerms));
+    plan.token_term_bytes = Iteration::term_bytes(static_cast<uint64_t>(options.slot_count),
+                                                  static_cast<uint64_t>(config.vocab_size));
   }
   const auto add_weights = [&](uint64_t elements) {
     plan.weight_bytes =

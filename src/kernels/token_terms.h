@@ -119,7 +119,10 @@ FORESAIL_ANY_DEVICE inline double log_of_mass(uint32_t largest_key, uint64_t mas
   return static_cast<double>(logit_of_key(largest_key)) +
          plain_log(static_cast<double>(mass) * 0x1p-42);
 }
+// Nothing is likelier than an infinite logit, which less itself would be no number. No number where
+// nothing can be drawn.
 FORESAIL_ANY_DEVICE inline float logprob_of(float logit, double log_sum) {
+  if (static_cast<double>(logit) >= log_sum) return 0.0f;
   return static_cast<float>(static_cast<double>(logit) - log_sum);
 }
 

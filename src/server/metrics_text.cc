@@ -145,6 +145,7 @@ void write_engine(Writer& out, const EngineStats& engine) {
            "Target passes by where their tokens were chosen: on the GPU, or why on the host.");
   out.sample(kOwn, kChosen, engine.chosen_on_device, label("by", "device"));
   out.sample(kOwn, kChosen, engine.chosen_for_logprobs, label("by", "host_logprobs"));
+  out.sample(kOwn, kChosen, engine.chosen_for_memory, label("by", "host_memory"));
 }
 
 void write_requests(Writer& out, const Metrics& metrics) {

@@ -12,6 +12,9 @@ namespace foresail {
 
 struct RequestState;
 
+constexpr int kMostDrafts = 15;  // of a verify pass, for each request
+constexpr int kMostVerifyRows = kMostDrafts + 1;
+
 // One request of an iteration to start.
 struct DecodeRequest {
   RequestState* request = nullptr;

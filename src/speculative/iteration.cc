@@ -49,6 +49,14 @@ Iteration::TargetPass Iteration::prepare_target(PassKind kind, const Rows& rows,
   return pass;
 }
 
+std::span<const LatentCache> Iteration::caches_of(const TargetPass& pass) const {
+  return store_.layers(pass.prepared.keys_are_slots());
+}
+
+void Iteration::run_target(TargetPass& pass) {
+  pass.output = model_.forward(pass.batch, caches_of(pass));
+}
+
 void Iteration::run_before_masks(TargetPass& pass, std::span<const DrawRows> rows) {
   const ChoiceBatch choice = std::exchange(pass.batch.choice, {});
   run_target(pass);
@@ -56,13 +64,8 @@ void Iteration::run_before_masks(TargetPass& pass, std::span<const DrawRows> row
   pass.batch.choice.masks = place_masks(rows);
 }
 
-void Iteration::run_target(TargetPass& pass) {
-  const std::span<const LatentCache> caches = store_.layers(pass.prepared.keys_are_slots());
-  if (pass.is_queued)
-    model_.choose(pass.batch, pass.output.logits, caches);
-  else
-    pass.output = model_.forward(pass.batch, caches);
-  pass.is_queued = true;
+void Iteration::choose_under_masks(const TargetPass& pass) {
+  model_.choose(pass.batch, pass.output.logits, caches_of(pass));
 }
 
 MatrixView Iteration::target_states() {
@@ -170,8 +173,12 @@ void Iteration::prefill_pass(std::span<const PrefillRows> chunks) {
     expect_chosen(flight, places);
   }
   TargetPass pass = prepare_target(PassKind::kPrefill, rows, logit_rows, choice);
-  if (draws.masks) run_before_masks(pass, drawing);
-  run_target(pass);
+  if (draws.masks) {
+    run_before_masks(pass, drawing);
+    choose_under_masks(pass);
+  } else {
+    run_target(pass);
+  }
   flight.output = pass.output;
   if (flight.chosen) start_fetch(flight);
   const Verdict verdict = flight.chosen ? fetch_chosen(flight) : fetch_logits(flight.output);
@@ -219,6 +226,7 @@ void Iteration::draft(std::span<RequestState* const> requests) {
   drafter_->draft(items, drafts);
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i]->drafts = std::move(drafts[i]);
+    requests[i]->masked_drafts = true;
     keep_allowed(requests[i]->guide, requests[i]->drafts);
   }
 }

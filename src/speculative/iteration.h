@@ -44,14 +44,24 @@ struct RequestState {
   OutputGuide guide;             // what may follow tokens.back()
   // The kernels' table of what changes its logits is as `counts`, or will be after what is queued.
   bool terms_placed = false;
-  std::vector<int32_t> drafts;      // proposals for the positions after tokens.back()
-  int draft_steps = 0;              // proposals wanted for the next iteration; 0: none
+  bool without_terms = false;   // there was no memory for that, or for masks, when it was wanted
+  std::vector<int32_t> drafts;  // proposals for the positions after tokens.back()
+  int draft_steps = 0;          // proposals wanted for the next iteration; 0: none
   std::optional<int> top_logprobs;  // set: log probabilities are kept, and of so many best tokens
   std::vector<TokenLogprobs> logprobs;  // of the tokens that the latest pass appended
   // Set: prefill collects those of the prompt's tokens from the second on; it begins at position 0.
   std::optional<int> prompt_top_logprobs;
   std::vector<TokenLogprobs> prompt_logprobs;
   bool failed = false;  // a row of logits held nothing to draw; what followed is worthless
+
+  // Drafts that a device proposes behind its verify pass may be none that the grammar allows. Where
+  // that happens often, the host proposes for a while, under masks.
+  float cut_share = 0.0f;     // of the latest passes with drafts
+  bool masked_drafts = true;  // the host proposed these
+  void learn_cut(bool was_cut) {
+    cut_share += ((was_cut ? 1.0f : 0.0f) - cut_share) / (masked_drafts ? 32.0f : 8.0f);
+  }
+  bool wants_masked_drafts() const { return guide.guides() && cut_share > 0.3f; }
 };
 
 struct PrefillRows {
@@ -78,14 +88,15 @@ struct IterationResult {
 };
 
 // Why a pass's logits came to the host, where the kernels would rather choose tokens themselves:
-// what one request of the batch wants, or the drafter.
+// what one request of the batch wants.
 enum class HostChoice {
   kNone,
   kLogprobs,  // of the prompt, or of more best tokens than kernels rank
+  kMemory,    // of the kernels: none for what changes logits
   kCount
 };
 constexpr std::string_view host_choice_name(HostChoice reason) {
-  constexpr std::string_view kNames[] = {"none", "logprobs"};
+  constexpr std::string_view kNames[] = {"none", "logprobs", "memory"};
   return kNames[static_cast<size_t>(reason)];
 }
 
@@ -102,6 +113,9 @@ class Iteration {
   Iteration(MlaModel& model, const LatentStore& store, PassPlanner& planner, Drafter* drafter,
             IterationOptions options);
 
+  // What the kernels are given, once a request changes logits: a table of TokenTerms and masks.
+  static uint64_t term_bytes(uint64_t slot_count, uint64_t vocab_size);
+
   // Rows of several requests in one pass. A request whose end is its token count gets its first
   // output token (appended), and with a drafter its first drafts on the next decode().
   void prefill(std::span<const PrefillRows> chunks);
@@ -113,7 +127,7 @@ class Iteration {
   // accepted. At most two are under way; they are finished in the order of their starts, and
   // nothing else runs meanwhile.
   Flight start(std::span<const DecodeRequest> requests) { return start(requests, nullptr, false); }
-  StartOrder choose_order(std::span<const DecodeRequest> requests, const Flight* before) const;
+  StartOrder choose_order(std::span<const DecodeRequest> requests, const Flight* before);
   Flight start_ahead(std::span<const DecodeRequest> requests, const Flight* before);
   std::vector<IterationResult> finish(const Flight& flight);
   // Proposes drafts for requests that just finished prefill.
@@ -149,8 +163,8 @@ class Iteration {
     int32_t count = 0;
     int32_t pretended = -1;  // drafts that acceptance was told stand; negative: it was not
   };
-  // Why the host has to draw the next tokens of a request itself.
-  static HostChoice host_choice(const RequestState& request);
+  // Why the host has to draw the next tokens of a request of `len` tokens itself.
+  HostChoice host_choice(RequestState& request, int64_t len);
   // Whether something of a request of `len` tokens changes the logits that it is drawn from.
   static bool changes_logits(const RequestState& request, int64_t len);
   struct Draws {
@@ -162,6 +176,7 @@ class Iteration {
   // The draws of the rows; none where the host has to draw, or `wants_logits` for another reason.
   // Counts why. What changes logits is then in the kernels' table.
   Draws find_draws(std::span<const DrawRows> rows, bool wants_logits);
+  bool has_term_memory();
   void place_terms(RequestState& request);
   // What the grammars allow at each row that has one, in the order of find_draws.
   const uint64_t* place_masks(std::span<const DrawRows> rows);
@@ -170,14 +185,15 @@ class Iteration {
     std::vector<HiddenCapture> captures;
     ForwardBatch batch;
     MlaModel::Output output;
-    bool is_queued = false;
   };
   TargetPass prepare_target(PassKind kind, const Rows& rows, std::span<const int32_t> logit_rows,
                             const ChoiceBatch& choice);
-  // Queues the pass but for its choice, and finds the masks of that while it runs.
-  void run_before_masks(TargetPass& pass, std::span<const DrawRows> rows);
-  // Queues what is left of the pass. Its tokens come to choices_.
+  std::span<const LatentCache> caches_of(const TargetPass& pass) const;
+  // Queues the pass. Its tokens come to choices_.
   void run_target(TargetPass& pass);
+  // Or its two halves: up to its logits, finding the masks while that runs; and the choice.
+  void run_before_masks(TargetPass& pass, std::span<const DrawRows> rows);
+  void choose_under_masks(const TargetPass& pass);
   // These wait.
   Verdict fetch_logits(const MlaModel::Output& output);
   void start_fetch(Flight& flight);
@@ -228,9 +244,9 @@ class Iteration {
   Buffer states_;                     // its storage
   Buffer host_states_, host_logits_;  // copies where the host cannot read the originals
   Buffer choices_;                    // ChoicePlaces
-  Buffer term_table_;                 // TokenTerms [slots, V], once a request needs it
+  Buffer term_table_;                 // TokenTerms [slots, V], once a request needs them; then
+                                      // masks [slots, kMostVerifyRows, mask_words(V)]
   std::vector<TokenTerms> terms_;     // of the slot being placed
-  Buffer masks_;                      // of the latest pass that has some
   Buffer smaller_choices_;            // those of an iteration that may still be under way
   Buffer row_lags_;                   // PassCarry::row_lag
   std::array<Buffer, 2> host_choices_copies_;  // the first part of choices_, by turns

@@ -1,10 +1,13 @@
 // The part of Iteration that leaves the choice of tokens to the kernels: which batches it can, what
 // they have to know of a request for it, where the tokens lie, how they come to the host.
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
+#include "base/checked_math.h"
 #include "model/scratch.h"
 #include "speculative/iteration.h"
 
@@ -28,9 +31,34 @@ TokenLogprobs logprobs_of(const int32_t* words, int64_t top_count) {
 
 }  // namespace
 
-HostChoice Iteration::host_choice(const RequestState& request) {
+// A request that found no memory is not asked about again, so that what this says of it stays true
+// from the choice of an order to the start.
+HostChoice Iteration::host_choice(RequestState& request, int64_t len) {
   if (request.top_logprobs.value_or(0) > kMostRankedTokens) return HostChoice::kLogprobs;
-  return HostChoice::kNone;
+  if (!request.guide.guides() && !changes_logits(request, len)) return HostChoice::kNone;
+  if (!request.without_terms) request.without_terms = !has_term_memory();
+  return request.without_terms ? HostChoice::kMemory : HostChoice::kNone;
+}
+
+uint64_t Iteration::term_bytes(uint64_t slot_count, uint64_t vocab_size) {
+  const auto words = static_cast<uint64_t>(mask_words(static_cast<int64_t>(vocab_size)));
+  return saturating_mul(
+      slot_count, vocab_size * sizeof(TokenTerms) + kMostVerifyRows * words * sizeof(uint64_t));
+}
+
+// Of all slots at once: the counts of those that run have to stay where they are.
+bool Iteration::has_term_memory() {
+  try {
+    allocate_once(term_table_, term_bytes(options_.slot_count, model_.config().vocab_size),
+                  model_.kernels().memory());
+    return true;
+  } catch (const std::exception& error) {
+    spdlog::warn(
+        "the host draws for a request with penalties, biases or a grammar, which is "
+        "slower: {}",
+        error.what());
+    return false;
+  }
 }
 
 // Once false, it stays so: what is not counted is then not asked for.
@@ -42,7 +70,8 @@ bool Iteration::changes_logits(const RequestState& request, int64_t len) {
 Iteration::Draws Iteration::find_draws(std::span<const DrawRows> rows, bool wants_logits) {
   if (!model_.kernels().prefers_choosing() || rows.empty()) return {};
   for (const DrawRows& drawn : rows) {
-    const HostChoice reason = wants_logits ? HostChoice::kLogprobs : host_choice(*drawn.request);
+    const HostChoice reason =
+        wants_logits ? HostChoice::kLogprobs : host_choice(*drawn.request, drawn.least_len);
     if (reason == HostChoice::kNone) continue;
     ++host_choices_[static_cast<size_t>(reason)];
     return {};
@@ -82,10 +111,6 @@ void Iteration::place_terms(RequestState& request) {
   const int64_t vocab = model_.config().vocab_size;
   FORESAIL_CHECK(request.slot >= 0 && request.slot < options_.slot_count, "slot {} of {}",
                  request.slot, options_.slot_count);
-  Memory& memory = model_.kernels().memory();
-  // Of all slots at once: the counts of those that run have to stay where they are.
-  allocate_once(term_table_, static_cast<size_t>(options_.slot_count * vocab) * sizeof(TokenTerms),
-                memory);
   terms_.assign(static_cast<size_t>(vocab), {});
   for (const auto& [token, count] : request.counts.counts())
     if (token >= 0 && token < vocab)
@@ -95,32 +120,34 @@ void Iteration::place_terms(RequestState& request) {
     if (token >= 0 && token < vocab) terms_[token].bias = bias;
   for (const int32_t token : request.blocked)
     if (token >= 0 && token < vocab) terms_[token].seen |= TokenTerms::kBlocked;
-  memory.upload(term_table_.as<TokenTerms>() + request.slot * vocab, terms_.data(),
-                terms_.size() * sizeof(TokenTerms));
+  model_.kernels().memory().upload(term_table_.as<TokenTerms>() + request.slot * vocab,
+                                   terms_.data(), terms_.size() * sizeof(TokenTerms));
   request.terms_placed = true;
 }
 
 // A mask at a time: so small an upload does not wait for what is queued before it.
 const uint64_t* Iteration::place_masks(std::span<const DrawRows> rows) {
-  const auto words = static_cast<size_t>(mask_words(model_.config().vocab_size));
-  const size_t bytes = words * sizeof(uint64_t);
-  Memory& memory = model_.kernels().memory();
-  size_t count = 0;
-  for (const DrawRows& drawn : rows) count += drawn.request->guide.guides() ? drawn.count : 0;
-  grow(masks_, count * bytes, memory);
-  uint64_t* mask = masks_.as<uint64_t>();
+  const int64_t vocab = model_.config().vocab_size;
+  const auto words = static_cast<size_t>(mask_words(vocab));
+  auto* const first =
+      reinterpret_cast<uint64_t*>(term_table_.as<TokenTerms>() + options_.slot_count * vocab);
+  uint64_t* mask = first;
   for (const DrawRows& drawn : rows) {
-    OutputGuide guide = drawn.request->guide;
+    RequestState& request = *drawn.request;
+    OutputGuide guide = request.guide;
     if (!guide.guides()) continue;
+    FORESAIL_CHECK(drawn.count <= kMostVerifyRows, "{} rows of a request", drawn.count);
+    bool fits = true;  // every draft so far is allowed
     for (int32_t row = 0; row < drawn.count; ++row, mask += words) {
-      // Behind a draft that is not allowed no row stands.
-      if (row > 0 && guide.guides()) guide.advance(drawn.request->drafts[row - 1]);
+      if (row > 0 && guide.guides()) fits = fits && guide.advance(request.drafts[row - 1]);
+      if (!fits) continue;  // no row stands behind such a draft, whatever it is drawn from
       guide.find_allowed(allowed_);
       if (allowed_.empty()) allowed_.assign(words, ~uint64_t{0});
-      memory.upload(mask, allowed_.data(), bytes);
+      model_.kernels().memory().upload(mask, allowed_.data(), words * sizeof(uint64_t));
     }
+    if (drawn.count > 1) request.learn_cut(!fits);
   }
-  return masks_.as<uint64_t>();
+  return first;
 }
 
 Iteration::ChoicePlaces Iteration::choice_places(int64_t row_count, int64_t request_count,

@@ -69,14 +69,13 @@ Iteration::Outlook Iteration::outlook(const DecodeRequest& wanted, const Flight*
           before->queued ? std::min(item.draft_steps, wanted.most_drafts) : 0};
 }
 
-StartOrder Iteration::choose_order(std::span<const DecodeRequest> requests,
-                                   const Flight* before) const {
+StartOrder Iteration::choose_order(std::span<const DecodeRequest> requests, const Flight* before) {
   if (model_.config().rope.query_scaling_beta != 0.0) return StartOrder::kScaledQueries;
   std::vector<QueuedVerify::Rows> rows;
   for (const DecodeRequest& wanted : requests) {
-    const RequestState& request = *wanted.request;
+    RequestState& request = *wanted.request;
     const Outlook next = outlook(wanted, before, rows.size());
-    if (host_choice(request) != HostChoice::kNone) return StartOrder::kHostDraws;
+    if (host_choice(request, next.least_len) != HostChoice::kNone) return StartOrder::kHostDraws;
     if (request.guide.guides()) return StartOrder::kHostMasks;
     rows.push_back(
         {{request.slot, request.page_table, request.tokens, &request.sampling, wanted.draft_steps},
@@ -159,7 +158,11 @@ Flight Iteration::start(std::span<const DecodeRequest> requests, const Flight* b
 
   const Draws draws = find_draws(drawing, false);
   flight.chosen = !draws.tokens.empty();
-  flight.queued = flight.chosen && drafter_ != nullptr && drafter_->can_queue(verified);
+  const bool masked_drafts = std::any_of(
+      requests.begin(), requests.end(),
+      [](const DecodeRequest& wanted) { return wanted.request->wants_masked_drafts(); });
+  flight.queued =
+      flight.chosen && drafter_ != nullptr && !masked_drafts && drafter_->can_queue(verified);
   const auto request_count = static_cast<int64_t>(requests.size());
   const auto row_count = static_cast<int64_t>(logit_rows.size());
   // Of drafts; one also where nobody wants any.
@@ -192,7 +195,10 @@ Flight Iteration::start(std::span<const DecodeRequest> requests, const Flight* b
   pass.batch.carry = carry;
   if (draws.masks) run_before_masks(pass, drawing);
   Chain chain(flight.queued ? &model_.kernels() : nullptr);
-  run_target(pass);
+  if (draws.masks)
+    choose_under_masks(pass);
+  else
+    run_target(pass);
   flight.output = pass.output;
   if (flight.queued)
     drafter_->queue(
@@ -239,7 +245,7 @@ std::vector<IterationResult> Iteration::finish(const Flight& flight) {
       item.request->drafts.clear();
       for (int32_t step = 0; step < item.draft_steps; ++step)
         item.request->drafts.push_back(verdict.tokens[flight.drafts_at + step * item_count + i]);
-      keep_allowed(item.request->guide, item.request->drafts);
+      item.request->masked_drafts = false;
     }
     if (flight.steps == 0) drafter_->learn(standing_rows(flight, results));
   } else if (drafter_ != nullptr) {

@@ -171,6 +171,51 @@ TEST(DeviceChoiceMasks, TokensUnderAGrammarAreTheHosts) {
   }
 }
 
+// Drafts that a device proposes by itself know nothing of a grammar. Where few of them are allowed
+// the host proposes instead; where most are it does not.
+TEST(DeviceChoiceMasks, ANarrowGrammarIsDraftedForUnderItsMasks) {
+  EngineOptions options;
+  options.model_path = model_path("tales");
+  options.dtype = "f32";
+  options.context_length = 512;
+  options.slot_count = options.max_running_requests = 4;
+  options.speculative = {.algorithm = SpeculativeAlgorithm::kMtp, .adaptive = false};
+  options.launch_ahead = false;
+  const auto tokenizer = Tokenizer::load(options.model_path);
+  Pair pair(options);
+  const auto passes = [&](LoadedModel& model, OutputFormat format, const char* pattern) {
+    std::vector<Request> requests;
+    for (const char* prompt : {"The old captain said:", "Once", "At sea", "A letter"}) {
+      Request& request = requests.emplace_back();
+      request.input_ids = tokenizer->encode(prompt, {.add_bos = true});
+      request.max_tokens = 60;
+      request.sampling.temperature = 0.0f;
+      request.output_format = format;
+      request.output_pattern = pattern;
+    }
+    EngineLoop loop(model, tokenizer.get(), options);
+    const int linked = pair.kernels->linked_passes();
+    serve(loop, requests);
+    return std::pair(static_cast<double>(loop.stats().verify_passes),
+                     pair.kernels->linked_passes() - linked);
+  };
+  constexpr const char* kSchema =
+      R"({"type":"object","properties":{"name":{"type":"string","maxLength":12},
+          "port":{"enum":["Bergen","Porto"]},"days":{"type":"array","items":{"type":"integer"},
+          "minItems":3,"maxItems":5}},"required":["name","port","days"],
+          "additionalProperties":false})";
+  const auto [of_host, none] = passes(pair.host, OutputFormat::kJsonSchema, kSchema);
+  const auto [of_device, few] = passes(pair.device, OutputFormat::kJsonSchema, kSchema);
+  EXPECT_EQ(none, 0);
+  EXPECT_LT(of_device, 1.4 * of_host);
+  EXPECT_GT(few, 0);  // it begins so, and tries again
+  const auto [wide_of_host, nil] = passes(pair.host, OutputFormat::kRegex, "[^#]{1,4000}");
+  const auto [wide_of_device, most] = passes(pair.device, OutputFormat::kRegex, "[^#]{1,4000}");
+  EXPECT_EQ(nil, 0);
+  EXPECT_LT(wide_of_device, 1.1 * wide_of_host);
+  EXPECT_LT(few / of_device, 0.6 * most / wide_of_device);
+}
+
 // Counts and biases, once a request has any: as many bytes as the plan says, in one piece.
 TEST(DeviceChoiceMemory, TokenCountsTakeWhatIsPlanned) {
   EngineOptions options = tiny_options(kDraftings[0], 16);
@@ -185,6 +230,39 @@ TEST(DeviceChoiceMemory, TokenCountsTakeWhatIsPlanned) {
   add_terms(requests);
   pair.expect_equal(options, requests);
   EXPECT_EQ(pair.kernels->allocations_of(planned), 1);
+}
+
+// A device without memory for the counts: the host draws for who needs them, and nobody fails.
+TEST(DeviceChoiceMemory, WithoutTokenCountsTheHostDraws) {
+  for (const bool ahead : {false, true}) {
+    EngineOptions options = tiny_options(kDraftings[0], 16);
+    options.speculative.steps = 3;
+    options.late_results = ahead;
+    Pair pair(options);
+    std::vector<Request> requests = plain_requests(95, 6);
+    add_terms(requests);
+    // Its first token is drawn by the host, so nothing asks for the table before decoding.
+    requests[0].prompt_top_logprobs = 2;
+    // Alone in the end, and the kernels draw again where only its least length asked for the table.
+    requests[5] = plain_requests(96, 1)[0];
+    requests[5].max_tokens = 60;
+    requests[5].ignore_eos = true;
+    requests[5].min_tokens = 4;
+    ModelOptions on_device = options;
+    on_device.device = "cuda";
+    const uint64_t table = plan_memory(pair.host.config(), on_device, true).token_term_bytes;
+    pair.kernels->refuse_allocations_of(table);
+    pair.expect_equal(options, requests, ahead);
+    const auto& choices = pair.device.iteration().host_choices();
+    EXPECT_GT(choices[static_cast<size_t>(HostChoice::kMemory)], 0);
+    EXPECT_GT(choices[static_cast<size_t>(HostChoice::kNone)], 0);
+    // At most once for every request and slot that it has, not for every step.
+    EXPECT_LE(pair.kernels->allocations_of(table), 2 * std::ssize(requests));
+    // Whoever comes when there is memory has them.
+    pair.kernels->refuse_allocations_of(0);
+    pair.expect_equal(options, requests, ahead);
+    EXPECT_GT(pair.kernels->allocations_of(table), 0);
+  }
 }
 
 TEST(DeviceChoiceFallback, SimulatedAcceptanceEqualsTheHosts) {

@@ -19,6 +19,7 @@ class LateMemory : public Memory {
  public:
   std::byte* allocate(size_t size_bytes) override {
     ++allocations_[size_bytes];
+    if (size_bytes == refused_bytes_) throw std::bad_alloc();
     return host_memory().allocate(size_bytes);
   }
   void release(std::byte* data, size_t size_bytes) noexcept override {
@@ -47,6 +48,7 @@ class LateMemory : public Memory {
   void zero(void* data, size_t size_bytes) override { std::memset(data, 0, size_bytes); }
   void wait() override {}
   size_t most_under_way() const { return most_under_way_; }
+  void refuse(size_t size_bytes) { refused_bytes_ = size_bytes; }
   int allocations_of(size_t size_bytes) const {
     const auto found = allocations_.find(size_bytes);
     return found == allocations_.end() ? 0 : found->second;
@@ -61,6 +63,7 @@ class LateMemory : public Memory {
   uint64_t next_ = 0;
   size_t most_under_way_ = 0;
   std::map<size_t, int> allocations_;  // by their bytes
+  size_t refused_bytes_ = 0;
 };
 
 template <typename Base>
@@ -86,6 +89,8 @@ class DeviceLike : public Base {
   int carried_rows() const { return carried_rows_; }
   size_t most_downloads_under_way() const { return memory_.most_under_way(); }
   int allocations_of(size_t size_bytes) const { return memory_.allocations_of(size_bytes); }
+  // Allocations of so many bytes fail from now on; 0: none.
+  void refuse_allocations_of(size_t size_bytes) { memory_.refuse(size_bytes); }
   // The n-th pass from now on.
   void fail_in(int passes) { passes_to_failure_ = passes; }
 

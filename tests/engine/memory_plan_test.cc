@@ -85,7 +85,7 @@ TEST(MemoryPlan, WaitingRowsAreCounted) {
 }
 
 // What a GPU counts of each request's tokens, and their biases: eight bytes for each of the
-// vocabulary.
+// vocabulary; and a bit of it for each of 16 rows.
 TEST(MemoryPlan, TokenCountsAreCounted) {
   ModelOptions options = tales_options();
   options.slot_count = 8;
@@ -93,9 +93,9 @@ TEST(MemoryPlan, TokenCountsAreCounted) {
   EXPECT_EQ(plan_for(options).token_term_bytes, 0u);
   options.device = "cuda";
   MemoryPlan plan = plan_for(options);
-  EXPECT_EQ(plan.token_term_bytes, 8u * 8192 * 8);
+  EXPECT_EQ(plan.token_term_bytes, 8u * 8192 * (8 + 16 / 8));
   plan.available_bytes = plan.total_bytes() - 1;
-  EXPECT_THAT(refusal_of(plan), HasSubstr(" + token counts 512.0 KiB"));
+  EXPECT_THAT(refusal_of(plan), HasSubstr(" + token counts and masks 640.0 KiB"));
 }
 
 TEST(MemoryPlan, AnAbsurdCacheIsNotSmall) {

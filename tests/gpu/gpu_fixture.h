@@ -18,7 +18,8 @@ namespace foresail {
 
 // compute-sanitizer makes kernels and recordings some hundred times slower. Where
 // FORESAIL_BRIEF_TESTS is set (`scripts/gpu-check --sanitize` does) the slow tests do less of the
-// same: shorter and fewer requests, no kernel and no kind of pass left out. Under racecheck, with
+// same: shorter and fewer requests, no kernel left out; but most passes are met too seldom to be
+// replayed from a recording (of the same kernels). Under racecheck, with
 // 31 tests at once on two H200s, a pass of models/tales takes about 4 s and 0.6 s for each of its
 // rows, and keeps 0.1 GiB of the host's memory for each of those seconds: what a test repeats is a
 // parameter of it, since a parameter is a process of its own there.

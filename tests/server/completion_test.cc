@@ -1,5 +1,9 @@
 // Rows 11 to 36 of the conformance checklist: /v1/completions.
+#include <cmath>
+#include <limits>
+
 #include "base/utf8.h"
+#include "server/api/logprobs.h"
 #include "server/live_server.h"
 
 namespace foresail {
@@ -423,6 +427,30 @@ TEST_F(Completions, LogprobsInTheNativeShape) {
 }
 
 // SGLang's clients cut off what they have had of each event; its flag spares them and us that.
+// JSON has neither: every shape tells the least there is, as OpenAI does.
+TEST(Logprobs, WhatHasNoLogarithmIsToldAsTheLeast) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const TokenLogprobs logprobs = {.chosen = -kInf, .top = {{5, 0.0f}, {6, NAN}, {7, -kInf}}};
+  const std::vector<int32_t> ids = {4};
+  Choice choice;
+  choice.ids = ids;
+  std::string of_completion, of_chat;
+  append_completion_logprobs(of_completion, nullptr, choice, {}, ids, {&logprobs, 1});
+  append_chat_logprobs(of_chat, nullptr, ids, {&logprobs, 1});
+  const OrderedJson completion = OrderedJson::parse(of_completion);
+  EXPECT_EQ(completion["token_logprobs"], OrderedJson::parse("[-9999.0]"));
+  EXPECT_EQ(
+      completion["top_logprobs"][0],
+      OrderedJson::parse(
+          R"({"token_id:5":0.0,"token_id:6":-9999.0,"token_id:7":-9999.0,"token_id:4":-9999.0})"));
+  const OrderedJson chat = OrderedJson::parse(of_chat)["content"][0];
+  EXPECT_EQ(chat["logprob"], -9999.0);
+  EXPECT_EQ(chat["top_logprobs"][1]["logprob"], -9999.0);
+  EXPECT_EQ(native_logprob(nullptr, 4, &logprobs).dump(), "[-9999.0,4,null]");
+  EXPECT_EQ(native_top_logprobs(nullptr, &logprobs).dump(),
+            "[[0.0,5,null],[-9999.0,6,null],[-9999.0,7,null]]");
+}
+
 TEST(GenerateServer, EventsTellAllSoFarOrWhatIsNew) {
   ServeOptions options = tales_options();
   Server all(options);

@@ -31,5 +31,24 @@ TEST(LongRequests, PassNobodyWhoWaits) {
   EXPECT_NE(requests.take_turn(false), nullptr);
 }
 
+TEST(LongRequests, GoQuietOnceAfterTheyCame) {
+  LongRequests requests(3);
+  EXPECT_FALSE(requests.have_gone_quiet());
+  EXPECT_FALSE(requests.have_gone_quiet());
+  LongRequests::Turn turn = requests.take_turn(false);
+  EXPECT_FALSE(requests.have_gone_quiet());
+  turn.reset();
+  EXPECT_FALSE(requests.have_gone_quiet());  // it ended between the looks
+  turn = requests.take_turn(false);
+  EXPECT_FALSE(requests.have_gone_quiet());  // one runs
+  turn.reset();
+  EXPECT_FALSE(requests.have_gone_quiet());
+  LongRequests::Place place = requests.take_place();
+  EXPECT_FALSE(requests.have_gone_quiet());  // one waits
+  place.reset();
+  EXPECT_TRUE(requests.have_gone_quiet());
+  EXPECT_FALSE(requests.have_gone_quiet());
+}
+
 }  // namespace
 }  // namespace foresail

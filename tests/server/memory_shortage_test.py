@@ -50,9 +50,12 @@ class Server(foresail_serve.Server):
         return float(re.search(rf"^{name}\{{.*\}} (\S+)$", self.ask(None, "GET", "/metrics")[1],
                                re.M)[1])
 
-    def data_bytes(self):
+    def bytes_of(self, kind):
         with open(f"/proc/{self.process.pid}/status") as status:
-            return int(re.search(r"VmData:\s+(\d+) kB", status.read())[1]) * 1024
+            return int(re.search(rf"{kind}:\s+(\d+) kB", status.read())[1]) * 1024
+
+    def data_bytes(self):
+        return self.bytes_of("VmData")
 
     def may_take(self, more_bytes):
         """So much more than now; None: what it wants."""
@@ -139,6 +142,22 @@ class MemoryShortage(unittest.TestCase):
                 time.sleep(0.02)
         self.assertGreater(server.metric("foresail:num_requests_waiting"), 10)
         self.assertLess(server.data_bytes() - before, 250_000_000)
+
+    def test_what_a_large_body_took_is_given_back_when_it_is_quiet(self):
+        server = Server()
+        self.addCleanup(server.end)
+        server.text()
+        before = server.bytes_of("VmRSS")
+        message = {"role": "user", "content": "a b c d e"}
+        body = json.dumps({"messages": [message] * 100_000, "max_tokens": 1})
+        for _ in range(3):
+            status, answer = server.ask(body, path="/v1/chat/completions")
+            self.assertEqual((status, "maximum context length" in answer), (400, True), answer)
+        self.assertGreater(server.bytes_of("VmHWM") - before, 80_000_000)
+        until = time.monotonic() + 20
+        while server.bytes_of("VmRSS") - before > 20_000_000:
+            self.assertLess(time.monotonic(), until, "the server keeps what it has freed")
+            time.sleep(0.1)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #include "server/http/http_server.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,6 +35,7 @@ using boost::system::error_code;
 
 constexpr std::chrono::milliseconds kAcceptPause{100};  // when descriptors have run out
 constexpr std::chrono::milliseconds kPoll{5};
+constexpr std::chrono::seconds kQuiet{2};  // after which nobody waits for what a trim holds up
 constexpr int kWarmUpStrands = 4096;
 constexpr std::string_view kFull =
     "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: "
@@ -81,6 +83,7 @@ struct HttpServer::Parts {
   asio::io_context context;
   Acceptor acceptor{Connection::Strand(context.get_executor())};
   asio::steady_timer accept_timer{acceptor.get_executor()};
+  asio::steady_timer trim_timer{context};
   std::mutex mutex;
   std::vector<std::weak_ptr<Connection>> connections;  // some are gone already
   std::vector<std::thread> threads;
@@ -104,6 +107,7 @@ struct HttpServer::Parts {
   void accept();
   void accept_later();
   bool take(Connection::Socket socket);
+  void trim_when_quiet();
   void run();
   template <typename Action>
   void insist(Action&& action);
@@ -216,6 +220,19 @@ bool HttpServer::Parts::take(Connection::Socket socket) {
   }
 }
 
+// What a body of 32 MiB was parsed into is a hundred times a server's usual heap, and the library
+// keeps it.
+void HttpServer::Parts::trim_when_quiet() {
+  insist([this] {
+    trim_timer.expires_after(kQuiet);
+    trim_timer.async_wait([this](error_code error) {
+      if (error) return;
+      if (long_requests.have_gone_quiet()) malloc_trim(0);
+      trim_when_quiet();
+    });
+  });
+}
+
 // Connections catch what happens in them. What comes out here happened to an operation on its way
 // to its handler, perhaps to the one that accepts.
 void HttpServer::Parts::run() {
@@ -273,6 +290,7 @@ HttpServer::HttpServer(ListenAddress address, int thread_count, HttpLimits limit
     Connection::Strand strand(parts_->context.get_executor());
   parts_->listen();
   parts_->accept();
+  parts_->trim_when_quiet();
   for (int i = 0; i < thread_count; ++i)
     parts_->threads.emplace_back([parts = parts_.get()] {
       pthread_setname_np(pthread_self(), "foresail-http");

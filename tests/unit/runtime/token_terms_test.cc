@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "kernels/ref/ref_kernels.h"
@@ -208,6 +209,18 @@ TEST(TokenTerms, RowsWithoutAnyAreLeftAlone) {
   EXPECT_EQ(kinds_of({&none, 1}), TermKinds{});
   kernels->choose_with_terms(view, {&draw, 1}, {{&none, 1}, fed, nullptr, nullptr}, &token);
   EXPECT_EQ(token, expected);
+}
+
+TEST(TokenTerms, AnInfiniteLogitIsCertain) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::vector<float> logits = {1.0f, inf, -inf, NAN, -2.0f};
+  const auto of = [&](float logit) { return LogprobRow(logits, 3).of(logit); };
+  EXPECT_EQ(of(inf).chosen, 0.0f);
+  EXPECT_EQ(of(1.0f).chosen, -inf);
+  EXPECT_EQ(of(-inf).chosen, -inf);
+  EXPECT_EQ(of(inf).top, (std::vector<std::pair<int32_t, float>>{{1, 0.0f}, {0, -inf}, {4, -inf}}));
+  // Of one finite token too, whatever there is beside it.
+  EXPECT_EQ(LogprobRow(std::vector<float>{-inf, 5.0f, NAN}, 0).of(5.0f).chosen, 0.0f);
 }
 
 TEST(TokenTerms, LogProbabilitiesAreTheLibrarys) {
