@@ -8,10 +8,10 @@ namespace {
 
 // How far ahead of the weights in use those to come are fetched. The hardware starts anew with
 // every 4 KiB page. One or two rows are so few instructions that the core itself reads some KiB
-// further on; with each row more it sees less far, and the fetches make up for that.
-// docs/measurements/2026-11-30-cpu-mla-mid.md has other distances.
+// further on; with more rows it sees less far, and the fetches make up for that, as long as rows
+// and fetched lines share the L1. docs/measurements/2026-11-30-cpu-mla-mid.md has other distances.
 constexpr int stream_ahead_bytes(int rows) {
-  return 4096 + 1024 * (rows < 2 ? 0 : rows > 6 ? 4 : rows - 2);
+  return rows <= 2 ? 4096 : rows <= 4 ? 5120 : 8192;
 }
 
 // f32 inputs, f32 weights [steps][16].
