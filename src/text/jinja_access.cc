@@ -74,12 +74,12 @@ Value get_attribute(Heap& heap, const Value& value, std::string_view name) {
   if (value.is(Kind::kUndefined)) throw_undefined(value);
   if (value.is(Kind::kLoop)) return loop_attribute(heap, value, name);
   if (value.is(Kind::kNamespace)) {
-    const Value* found = value.dict().find(name);
+    const Value* found = value.dict().find(heap, name);
     return found != nullptr ? *found : missing(value, name);
   }
   if (auto method = find_method(heap, value, name)) return *method;
   if (value.is(Kind::kDict)) {
-    if (const Value* found = value.dict().find(name)) return *found;
+    if (const Value* found = value.dict().find(heap, name)) return *found;
   }
   return missing(value, name);
 }
@@ -87,7 +87,7 @@ Value get_attribute(Heap& heap, const Value& value, std::string_view name) {
 Value get_item(Heap& heap, const Value& value, const Value& key) {
   if (value.is(Kind::kUndefined)) throw_undefined(value);
   if (value.is(Kind::kDict)) {
-    if (const Value* found = value.dict().find(key)) return *found;
+    if (const Value* found = value.dict().find(heap, key)) return *found;
   } else if (key.is_integral()) {
     if (auto found = element(heap, value, key.integer)) return *found;
   }

@@ -177,22 +177,22 @@ Value Interpreter::compare(const Expr& expr, Scope& scope) {
     bool holds = false;
     switch (expr.compare[i]) {
       case CompareOp::kEq:
-        holds = values_equal(left, right);
+        holds = values_equal(heap_, left, right);
         break;
       case CompareOp::kNe:
-        holds = !values_equal(left, right);
+        holds = !values_equal(heap_, left, right);
         break;
       case CompareOp::kLt:
-        holds = value_less(left, right, "<");
+        holds = value_less(heap_, left, right, "<");
         break;
       case CompareOp::kGt:
-        holds = value_less(right, left, ">");
+        holds = value_less(heap_, right, left, ">");
         break;
       case CompareOp::kLe:
-        holds = value_less(left, right, "<=") || values_equal(left, right);
+        holds = value_less(heap_, left, right, "<=") || values_equal(heap_, left, right);
         break;
       case CompareOp::kGe:
-        holds = value_less(right, left, ">=") || values_equal(left, right);
+        holds = value_less(heap_, right, left, ">=") || values_equal(heap_, left, right);
         break;
       case CompareOp::kIn:
         holds = contains(heap_, right, left);

@@ -17,14 +17,14 @@ namespace {
 template <Casing kCasing>
 Value case_filter(Interpreter& in, const Value& input, const Arguments& arguments) {
   const Bound none("case filter", arguments, {});
-  return in.heap().text(map_case(text_of(in.heap(), input), kCasing));
+  return in.heap().text(map_case(in.heap(), text_of(in.heap(), input), kCasing));
 }
 
 Value trim(Interpreter& in, const Value& input, const Arguments& arguments) {
   const Bound args("trim", arguments, {"chars"});
   const Text text = text_of(in.heap(), input);
-  in.heap().charge_string(text.size_bytes());
-  return string_value(strip(text, args.has_value(0) ? &args.string(0) : nullptr, true, true));
+  return string_value(
+      strip(in.heap(), text, args.has_value(0) ? &args.string(0) : nullptr, true, true));
 }
 
 Value string_filter(Interpreter& in, const Value& input, const Arguments&) {

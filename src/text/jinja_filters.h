@@ -18,6 +18,6 @@ bool is_test(std::string_view name);
 // "a.b.0": the item path that attribute arguments name. `fallback` stands in for undefined steps.
 Value attribute_path(Heap& heap, Value item, const Value& path, const Value* fallback = nullptr);
 // Lower case for strings unless case_sensitive: the key that sort and unique compare.
-Value comparison_key(const Value& value, bool case_sensitive);
+Value comparison_key(Heap& heap, const Value& value, bool case_sensitive);
 
 }  // namespace foresail::jinja

@@ -129,6 +129,7 @@ Text format_value(Heap& heap, const Value& value, const Spec& spec, bool empty_s
   }
   Text text = text_of(heap, value);
   if (spec.precision >= 0) {
+    heap.charge_scan(text.size_bytes());
     const auto offsets = character_offsets(text.view());
     const size_t keep = std::min(static_cast<size_t>(spec.precision), offsets.size() - 1);
     text = text.slice(0, offsets[keep]);
@@ -185,7 +186,7 @@ Text percent_format(Heap& heap, const Text& format, const Value& values) {
       const size_t close = text.find(')', i);
       if (close == std::string_view::npos) throw JinjaError("incomplete format key");
       if (!values.is(Kind::kDict)) throw JinjaError("format requires a mapping");
-      const Value* found = values.dict().find(text.substr(i + 1, close - i - 1));
+      const Value* found = values.dict().find(heap, text.substr(i + 1, close - i - 1));
       if (found == nullptr)
         throw JinjaError(fmt::format("'{}'", text.substr(i + 1, close - i - 1)));
       named = *found;

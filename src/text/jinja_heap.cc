@@ -6,6 +6,7 @@ namespace foresail::jinja {
 namespace {
 
 constexpr size_t kBytesPerStep = 32;
+constexpr size_t kScannedBytesPerStep = 4;
 
 [[noreturn]] void over_limit(const char* name, size_t value) {
   throw JinjaError(fmt::format("limit {} ({}) exceeded", name, value));
@@ -36,6 +37,14 @@ void Heap::step(int64_t count) {
 void Heap::charge_string(size_t bytes) {
   if (bytes > limits_.max_string_bytes) over_limit("max_string_bytes", limits_.max_string_bytes);
   step(static_cast<int64_t>(bytes / kBytesPerStep));
+}
+
+void Heap::charge_scan(size_t bytes) {
+  step(static_cast<int64_t>(bytes / kScannedBytesPerStep));
+}
+
+void Heap::charge_comparisons(size_t count, size_t bytes) {
+  step(static_cast<int64_t>(count * (bytes / kBytesPerStep)));
 }
 
 void Heap::charge_items(size_t total) {
@@ -96,11 +105,12 @@ void Heap::append(ListObject& list, Value item) {
 }
 
 void Heap::set(DictObject& dict, const Value& key, Value value) {
-  if (!is_hashable(key)) throw JinjaError(fmt::format("unhashable type: '{}'", type_name(key)));
+  if (!is_hashable(*this, key))
+    throw JinjaError(fmt::format("unhashable type: '{}'", type_name(key)));
   charge_items(dict.entries.size() + 1);
-  if (!key.is(Kind::kString)) step(static_cast<int64_t>(dict.entries.size() / 16));
-  charge_heap(2 * sizeof(Value));
-  dict.set(key, std::move(value));
+  // An index holds a copy of every text.
+  charge_heap(2 * sizeof(Value) + (key.is(Kind::kString) ? key.text->size_bytes() : 0));
+  dict.set(*this, key, std::move(value));
 }
 
 }  // namespace foresail::jinja

@@ -27,7 +27,9 @@ class Heap {
   const Limits& limits() const { return limits_; }
   void step(int64_t count = 1);
   void charge_string(size_t bytes);  // about to make a string of this size
-  void charge_items(size_t total);   // a list is about to hold `total` items
+  void charge_scan(size_t bytes);    // about to look at every character of so much
+  void charge_comparisons(size_t count, size_t bytes);  // of texts that may be so long
+  void charge_items(size_t total);                      // a list is about to hold `total` items
 
   template <typename T>
   T& create() {

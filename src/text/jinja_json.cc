@@ -62,6 +62,7 @@ class Writer {
   void unit(char32_t code) { out += fmt::format("\\u{:04x}", static_cast<uint32_t>(code)); }
 
   void string(const Text& text) {
+    heap_.charge_scan(text.size_bytes());
     tainted = tainted || text.any_tainted();
     const std::string_view body = text.view();
     out.push_back('"');
@@ -120,8 +121,9 @@ class Writer {
     auto entries = std::vector<const std::pair<Value, Value>*>();
     for (const auto& entry : dict.entries) entries.push_back(&entry);
     if (style_.sort_keys) {
-      std::stable_sort(entries.begin(), entries.end(),
-                       [](const auto* a, const auto* b) { return value_less(a->first, b->first); });
+      std::stable_sort(entries.begin(), entries.end(), [&](const auto* a, const auto* b) {
+        return value_less(heap_, a->first, b->first);
+      });
     }
     out.push_back('{');
     for (size_t i = 0; i < entries.size(); ++i) {

@@ -65,11 +65,11 @@ Value import_messages(Heap& heap, const OrderedJson& messages) {
   if (!out.is(Kind::kList)) return out;
   for (const Value& message : out.list().items) {
     if (!message.is(Kind::kDict)) continue;
-    const Value* role = message.dict().find("role");
+    const Value* role = message.dict().find(heap, "role");
     if (role == nullptr || !role->is(Kind::kString)) continue;
     if (std::find(std::begin(kRoles), std::end(kRoles), role->bytes()) == std::end(kRoles))
       continue;
-    message.dict().set(string_value("role"), string_value(role->text->view()));
+    message.dict().set(heap, string_value("role"), string_value(role->text->view()));
   }
   return out;
 }

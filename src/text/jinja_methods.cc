@@ -30,11 +30,12 @@ Value call_dict_method(Heap& heap, const Value& self, std::string_view name,
   if (name == "get" || name == "pop") {
     const Bound args(name, arguments, {"key", "default"});
     const Value& key = args.required(0);
-    if (!is_hashable(key)) throw JinjaError(fmt::format("unhashable type: '{}'", type_name(key)));
-    if (const Value* found = dict.find(key)) {
+    if (!is_hashable(heap, key))
+      throw JinjaError(fmt::format("unhashable type: '{}'", type_name(key)));
+    if (const Value* found = dict.find(heap, key)) {
       const Value out = *found;
       heap.step(name == "pop" ? static_cast<int64_t>(dict.entries.size() / 8) : 0);
-      if (name == "pop") dict.erase(key);
+      if (name == "pop") dict.erase(heap, key);
       return out;
     }
     if (name == "pop" && !args.has(1)) throw JinjaError(repr_of(heap, key).bytes());
@@ -74,7 +75,7 @@ Value call_list_method(Heap& heap, const Value& self, std::string_view name,
   Integer count = 0;
   for (size_t i = 0; i < items.size(); ++i) {
     heap.step();
-    if (!values_equal(items[i], args.required(0))) continue;
+    if (!values_equal(heap, items[i], args.required(0))) continue;
     if (name == "index") return int_value(static_cast<Integer>(i));
     ++count;
   }
@@ -82,15 +83,17 @@ Value call_list_method(Heap& heap, const Value& self, std::string_view name,
   return int_value(count);
 }
 
-Value call_loop_method(LoopObject& loop, std::string_view name, const Arguments& arguments) {
+Value call_loop_method(Heap& heap, LoopObject& loop, std::string_view name,
+                       const Arguments& arguments) {
   const std::vector<Value>& values = arguments.positional;
   if (name == "cycle") {
     if (values.empty()) throw JinjaError("no items for cycling given");
     return values[loop.index0 % values.size()];
   }
-  const bool same = loop.last_changed && loop.last_changed->size() == values.size() &&
-                    std::equal(values.begin(), values.end(), loop.last_changed->begin(),
-                               [](const Value& a, const Value& b) { return values_equal(a, b); });
+  const bool same =
+      loop.last_changed && loop.last_changed->size() == values.size() &&
+      std::equal(values.begin(), values.end(), loop.last_changed->begin(),
+                 [&](const Value& a, const Value& b) { return values_equal(heap, a, b); });
   if (!same) loop.last_changed = values;
   return bool_value(!same);
 }
@@ -182,7 +185,7 @@ Value call_method(Interpreter& interpreter, const MethodObject& method,
   if (self.is(Kind::kString)) return call_string_method(heap, *self.text, method.name, arguments);
   if (self.is(Kind::kDict)) return call_dict_method(heap, self, method.name, arguments);
   if (self.is(Kind::kLoop))
-    return call_loop_method(*static_cast<LoopObject*>(self.object), method.name, arguments);
+    return call_loop_method(heap, *static_cast<LoopObject*>(self.object), method.name, arguments);
   return call_list_method(heap, self, method.name, arguments);
 }
 

@@ -14,8 +14,8 @@ namespace foresail::jinja {
 namespace {
 
 // Python's int(text, base): sign, underscores between digits, white space around.
-std::optional<Integer> parse_integer(const Text& text, Integer base) {
-  std::string body = strip(text, nullptr, true, true).bytes();
+std::optional<Integer> parse_integer(Heap& heap, const Text& text, Integer base) {
+  std::string body = strip(heap, text, nullptr, true, true).bytes();
   bool negative = false;
   if (!body.empty() && (body[0] == '-' || body[0] == '+')) {
     negative = body[0] == '-';
@@ -57,8 +57,8 @@ std::optional<Integer> parse_integer(const Text& text, Integer base) {
   return negative ? -value : value;
 }
 
-std::optional<double> parse_double(const Text& text) {
-  const std::string stripped = strip(text, nullptr, true, true).bytes();
+std::optional<double> parse_double(Heap& heap, const Text& text) {
+  const std::string stripped = strip(heap, text, nullptr, true, true).bytes();
   std::string body;
   for (size_t i = 0; i < stripped.size(); ++i) {
     const auto digit = [&](size_t at) {
@@ -83,7 +83,7 @@ std::optional<double> parse_double(const Text& text) {
   return value;
 }
 
-Value int_filter(Interpreter&, const Value& input, const Arguments& arguments) {
+Value int_filter(Interpreter& in, const Value& input, const Arguments& arguments) {
   const Bound args("int", arguments, {"default", "base"});
   Value fallback = args.has(0) ? args[0] : int_value(0);
   std::optional<Integer> out;
@@ -91,8 +91,8 @@ Value int_filter(Interpreter&, const Value& input, const Arguments& arguments) {
   if (input.is(Kind::kFloat) && std::isfinite(input.real)) out = truncated(input.real);
   if (input.is(Kind::kUndefined)) throw_undefined(input);
   if (input.is(Kind::kString)) {
-    out = parse_integer(*input.text, args.integer(1, 10));
-    const auto real = out ? std::nullopt : parse_double(*input.text);
+    out = parse_integer(in.heap(), *input.text, args.integer(1, 10));
+    const auto real = out ? std::nullopt : parse_double(in.heap(), *input.text);
     if (real && std::isfinite(*real)) out = truncated(*real);
   }
   if (!out) return fallback;
@@ -101,13 +101,13 @@ Value int_filter(Interpreter&, const Value& input, const Arguments& arguments) {
   return result;
 }
 
-Value float_filter(Interpreter&, const Value& input, const Arguments& arguments) {
+Value float_filter(Interpreter& in, const Value& input, const Arguments& arguments) {
   const Bound args("float", arguments, {"default"});
   if (input.is(Kind::kUndefined)) throw_undefined(input);
   Value result = args.has(0) ? args[0] : float_value(0.0);
   if (input.is_number()) result = float_value(input.as_double());
   if (input.is(Kind::kString)) {
-    if (const auto real = parse_double(*input.text)) result = float_value(*real);
+    if (const auto real = parse_double(in.heap(), *input.text)) result = float_value(*real);
     result.tainted = input.text->any_tainted();
   }
   result.tainted = result.tainted || input.tainted;

@@ -156,10 +156,12 @@ Value concatenate(Heap& heap, const Value& a, const Value& b) {
   Text out;
   const bool markup = a.text->markup || b.text->markup;
   for (const Value* side : {&a, &b}) {
-    if (markup && !side->text->markup)
+    if (markup && !side->text->markup) {
+      heap.charge_scan(side->text->size_bytes());
       append_html_escaped(out, *side->text);
-    else
+    } else {
       out.append(*side->text);
+    }
   }
   out.markup = markup;
   return string_value(std::move(out));
@@ -233,15 +235,16 @@ bool contains(Heap& heap, const Value& container, const Value& item) {
     return find_bytes(container.text->view(), item.text->view(), 0) != std::string_view::npos;
   }
   if (container.is(Kind::kDict)) {
-    if (!is_hashable(item)) throw JinjaError(fmt::format("unhashable type: '{}'", type_name(item)));
-    return container.dict().find(item) != nullptr;
+    if (!is_hashable(heap, item))
+      throw JinjaError(fmt::format("unhashable type: '{}'", type_name(item)));
+    return container.dict().find(heap, item) != nullptr;
   }
   if (!container.is_sequence_object() && !container.is(Kind::kUndefined)) {
     throw JinjaError(fmt::format("argument of type '{}' is not iterable", type_name(container)));
   }
   for (const Value& candidate : iterate(heap, container).items) {
     heap.step();
-    if (values_equal(candidate, item)) return true;
+    if (values_equal(heap, candidate, item)) return true;
   }
   return false;
 }

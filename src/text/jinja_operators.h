@@ -16,7 +16,7 @@ bool contains(Heap& heap, const Value& container, const Value& item);
 // What a for loop would visit. Lists come back as themselves, so growth shows; a generator is used
 // up.
 ListObject& iterate(Heap& heap, const Value& value);
-int64_t length_of(const Value& value);  // throws where len() would
+int64_t length_of(Heap& heap, const Value& value);  // throws where len() would
 Value make_range(Heap& heap, Integer start, Integer stop, Integer step);
 
 struct SliceBounds {

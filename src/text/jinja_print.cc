@@ -18,6 +18,7 @@ struct Repr {
   bool tainted = false;
 
   void string(const Text& text) {
+    heap.charge_scan(text.size_bytes());
     tainted = tainted || text.any_tainted();
     const std::string_view body = text.view();
     const char quote =
@@ -186,7 +187,10 @@ void append_text(Heap& heap, Text& out, const Value& value) {
 }
 
 Text text_of(Heap& heap, const Value& value) {
-  if (value.is(Kind::kString)) return *value.text;
+  if (value.is(Kind::kString)) {
+    heap.charge_string(value.text->size_bytes());
+    return *value.text;
+  }
   return value.is(Kind::kUndefined) ? Text() : repr_of(heap, value);
 }
 

@@ -13,9 +13,9 @@
 namespace foresail::jinja {
 namespace {
 
-Value length(Interpreter&, const Value& input, const Arguments& arguments) {
+Value length(Interpreter& in, const Value& input, const Arguments& arguments) {
   const Bound none("length", arguments, {});
-  return int_value(length_of(input));
+  return int_value(length_of(in.heap(), input));
 }
 
 Value list_filter(Interpreter& in, const Value& input, const Arguments&) {
@@ -126,10 +126,11 @@ Value unique(Interpreter& in, const Value& input, const Arguments& arguments) {
   const Value seen = heap.dict();
   for (const Value& item : iterate(heap, input).items) {
     const Value subject = args.has_value(1) ? attribute_path(heap, item, args[1]) : item;
-    const Value key = comparison_key(subject, args.truthy(0, false));
-    if (!is_hashable(key)) throw JinjaError(fmt::format("unhashable type: '{}'", type_name(key)));
+    const Value key = comparison_key(heap, subject, args.truthy(0, false));
+    if (!is_hashable(heap, key))
+      throw JinjaError(fmt::format("unhashable type: '{}'", type_name(key)));
     heap.step();
-    if (seen.dict().find(key) != nullptr) continue;
+    if (seen.dict().find(heap, key) != nullptr) continue;
     heap.set(seen.dict(), key, none_value());
     out.push_back(item);
   }
@@ -148,7 +149,7 @@ void sort_by_key(Heap& heap, std::vector<std::pair<Value, Value>>& keyed, bool d
   const auto count = static_cast<int64_t>(keyed.size());
   for (int64_t n = count; n > 1; n /= 2) heap.step(count);
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
-    return descending ? value_less(b.first, a.first) : value_less(a.first, b.first);
+    return descending ? value_less(heap, b.first, a.first) : value_less(heap, a.first, b.first);
   });
 }
 
@@ -164,9 +165,9 @@ Value sort(Interpreter& in, const Value& input, const Arguments& arguments) {
   std::vector<std::pair<Value, Value>> keyed;
   for (const Value& item : iterate(heap, input).items) {
     std::vector<Value> keys;
-    if (paths.empty()) keys.push_back(comparison_key(item, args.truthy(1, false)));
+    if (paths.empty()) keys.push_back(comparison_key(heap, item, args.truthy(1, false)));
     for (const Value& path : paths) {
-      keys.push_back(comparison_key(attribute_path(heap, item, path), args.truthy(1, false)));
+      keys.push_back(comparison_key(heap, attribute_path(heap, item, path), args.truthy(1, false)));
     }
     keyed.emplace_back(heap.list(std::move(keys)), item);
   }
@@ -186,7 +187,7 @@ Value dictsort(Interpreter& in, const Value& input, const Arguments& arguments) 
     throw JinjaError("You can only sort by either \"key\" or \"value\"");
   std::vector<std::pair<Value, Value>> keyed;
   for (const auto& [key, value] : input.dict().entries) {
-    keyed.emplace_back(comparison_key(by == "key" ? key : value, args.truthy(0, false)),
+    keyed.emplace_back(comparison_key(heap, by == "key" ? key : value, args.truthy(0, false)),
                        heap.list({key, value}, Kind::kTuple));
   }
   sort_by_key(heap, keyed, args.truthy(2, false));
@@ -203,14 +204,14 @@ Value extreme(Interpreter& in, const Value& input, const Arguments& arguments) {
   if (all.empty()) return undefined_value("No aggregated item, sequence was empty.");
   const auto key = [&](const Value& item) {
     heap.step();
-    return comparison_key(args.has_value(1) ? attribute_path(heap, item, args[1]) : item,
+    return comparison_key(heap, args.has_value(1) ? attribute_path(heap, item, args[1]) : item,
                           args.truthy(0, false));
   };
   const Value* best = &all[0];
   Value best_key = key(*best);
   for (size_t i = 1; i < all.size(); ++i) {
     Value candidate = key(all[i]);
-    if (kMaximum ? value_less(best_key, candidate) : value_less(candidate, best_key)) {
+    if (kMaximum ? value_less(heap, best_key, candidate) : value_less(heap, candidate, best_key)) {
       best = &all[i];
       best_key = std::move(candidate);
     }
@@ -278,9 +279,9 @@ Value attribute_path(Heap& heap, Value item, const Value& path, const Value* fal
   return item;
 }
 
-Value comparison_key(const Value& value, bool case_sensitive) {
+Value comparison_key(Heap& heap, const Value& value, bool case_sensitive) {
   if (case_sensitive || !value.is(Kind::kString)) return value;
-  return string_value(map_case(*value.text, Casing::kLower));
+  return string_value(map_case(heap, *value.text, Casing::kLower));
 }
 
 }  // namespace foresail::jinja

@@ -46,8 +46,10 @@ Value slice_text(Heap& heap, const Text& text, const SliceBounds& bounds) {
     if (visits.step == 1)
       return string_value(text.slice(first, first + static_cast<size_t>(visits.count)));
   }
+  heap.charge_scan(text.size_bytes());
   const std::vector<size_t> offsets = character_offsets(text.view());
   const Visits visits = resolve(bounds, static_cast<Integer>(offsets.size() - 1));
+  heap.step(static_cast<int64_t>(visits.count));
   Text out;
   for (Integer i = 0; i < visits.count; ++i) {
     const auto at = static_cast<size_t>(visits.first + i * visits.step);
@@ -99,11 +101,12 @@ ListObject& iterate(Heap& heap, const Value& value) {
   }
 }
 
-int64_t length_of(const Value& value) {
+int64_t length_of(Heap& heap, const Value& value) {
   switch (value.kind) {
     case Kind::kUndefined:
       return 0;
     case Kind::kString:
+      heap.charge_string(value.text->size_bytes());
       return static_cast<int64_t>(count_characters(value.text->view()));
     case Kind::kList:
     case Kind::kTuple:
@@ -165,6 +168,7 @@ std::optional<Value> element(Heap& heap, const Value& value, Integer index) {
       if (index < 0 || index >= static_cast<Integer>(text.size_bytes())) return std::nullopt;
       return character(text, static_cast<size_t>(index), static_cast<size_t>(index) + 1);
     }
+    heap.charge_scan(text.size_bytes());
     const std::vector<size_t> offsets = character_offsets(text.view());
     const auto length = static_cast<Integer>(offsets.size() - 1);
     if (index < 0) index += length;

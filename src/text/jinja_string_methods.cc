@@ -11,7 +11,9 @@
 namespace foresail::jinja {
 namespace {
 
-Value find_character(const Text& self, const Bound& args, bool reverse, bool must_exist) {
+Value find_character(Heap& heap, const Text& self, const Bound& args, bool reverse,
+                     bool must_exist) {
+  heap.charge_scan(self.size_bytes());
   const std::vector<size_t> offsets = character_offsets(self.view());
   const auto length = static_cast<Integer>(offsets.size() - 1);
   const auto place = [&](size_t i, Integer fallback) {
@@ -24,7 +26,7 @@ Value find_character(const Text& self, const Bound& args, bool reverse, bool mus
     const size_t begin = offsets[static_cast<size_t>(from)], end = offsets[static_cast<size_t>(to)];
     const std::string_view window = self.view().substr(0, end);
     const std::string& needle = args.string(0).bytes();
-    size_t hit = reverse ? window.rfind(needle) : find_bytes(window, needle, begin);
+    size_t hit = reverse ? find_last_bytes(window, needle) : find_bytes(window, needle, begin);
     if (hit != std::string_view::npos && hit >= begin) {
       return int_value(static_cast<Integer>(count_characters(self.view().substr(0, hit))));
     }
@@ -33,10 +35,11 @@ Value find_character(const Text& self, const Bound& args, bool reverse, bool mus
   return int_value(-1);
 }
 
-bool affix_matches(const Text& self, const Value& affix, bool at_start, const char* name) {
-  if (affix.is(Kind::kTuple)) {
+bool affix_matches(Heap& heap, const Text& self, const Value& affix, bool at_start,
+                   const char* name, bool in_tuple = false) {
+  if (affix.is(Kind::kTuple) && !in_tuple) {
     for (const Value& candidate : affix.list().items) {
-      if (affix_matches(self, candidate, at_start, name)) return true;
+      if (affix_matches(heap, self, candidate, at_start, name, true)) return true;
     }
     return false;
   }
@@ -45,13 +48,16 @@ bool affix_matches(const Text& self, const Value& affix, bool at_start, const ch
         fmt::format("{} first arg must be str or a tuple of str, not {}", name, type_name(affix)));
   }
   const std::string_view text = self.view(), part = affix.text->view();
+  heap.step();
+  heap.charge_comparisons(1, std::min(text.size(), part.size()));
   return at_start ? text.starts_with(part) : text.ends_with(part);
 }
 
-Value strip_method(const Text& self, std::string_view name, const Arguments& arguments) {
+Value strip_method(Heap& heap, const Text& self, std::string_view name,
+                   const Arguments& arguments) {
   const Bound args(name, arguments, {"chars"});
   const Text* characters = args.has_value(0) ? &args.string(0) : nullptr;
-  return string_value(strip(self, characters, name != "rstrip", name != "lstrip"));
+  return string_value(strip(heap, self, characters, name != "rstrip", name != "lstrip"));
 }
 
 Value split_method(Heap& heap, const Text& self, std::string_view name,
@@ -113,7 +119,8 @@ Value padded(Heap& heap, const Text& self, std::string_view name, const Argument
   return string_value(std::move(out));
 }
 
-bool all_characters(const Text& self, bool (*predicate)(char32_t)) {
+bool all_characters(Heap& heap, const Text& self, bool (*predicate)(char32_t)) {
+  heap.charge_scan(self.size_bytes());
   for (size_t i = 0; i < self.size_bytes();) {
     const Utf8Char c = decode_utf8(self.view(), i);
     if (!predicate(c.code_point)) return false;
@@ -134,12 +141,12 @@ Value call_string_method(Heap& heap, const Text& self, std::string_view name,
                          const Arguments& arguments) {
   heap.charge_string(self.size_bytes());
   if (name == "strip" || name == "lstrip" || name == "rstrip")
-    return strip_method(self, name, arguments);
+    return strip_method(heap, self, name, arguments);
   if (name == "split" || name == "rsplit") return split_method(heap, self, name, arguments);
   if (name == "startswith" || name == "endswith") {
     const Bound args(name, arguments, {"prefix"});
-    return bool_value(
-        affix_matches(self, args.required(0), name == "startswith", std::string(name).c_str()));
+    return bool_value(affix_matches(heap, self, args.required(0), name == "startswith",
+                                    std::string(name).c_str()));
   }
   if (name == "replace") {
     const Bound args(name, arguments, {"old", "new", "count"});
@@ -164,7 +171,7 @@ Value call_string_method(Heap& heap, const Text& self, std::string_view name,
   if (name == "count") return count_method(self, arguments);
   if (name == "find" || name == "rfind" || name == "index") {
     const Bound args(name, arguments, {"sub", "start", "end"});
-    return find_character(self, args, name == "rfind", name == "index");
+    return find_character(heap, self, args, name == "rfind", name == "index");
   }
   if (name == "partition") {
     const Bound args(name, arguments, {"sep"});
@@ -186,20 +193,22 @@ Value call_string_method(Heap& heap, const Text& self, std::string_view name,
                    name == "splitlines" ? std::initializer_list<const char*>{"keepends"}
                                         : std::initializer_list<const char*>{});
   if (name == "splitlines") return heap.list(split_lines(heap, self, none.truthy(0, false)));
-  if (name == "upper") return heap.text(map_case(self, Casing::kUpper));
-  if (name == "lower") return heap.text(map_case(self, Casing::kLower));
-  if (name == "title") return heap.text(map_case(self, Casing::kTitleMethod));
-  if (name == "capitalize") return heap.text(map_case(self, Casing::kCapitalize));
-  if (name == "isspace") return bool_value(all_characters(self, is_space));
-  if (name == "isalpha") return bool_value(all_characters(self, is_alphabetic));
+  if (name == "upper") return heap.text(map_case(heap, self, Casing::kUpper));
+  if (name == "lower") return heap.text(map_case(heap, self, Casing::kLower));
+  if (name == "title") return heap.text(map_case(heap, self, Casing::kTitleMethod));
+  if (name == "capitalize") return heap.text(map_case(heap, self, Casing::kCapitalize));
+  if (name == "isspace") return bool_value(all_characters(heap, self, is_space));
+  if (name == "isalpha") return bool_value(all_characters(heap, self, is_alphabetic));
   if (name == "isdigit" || name == "isnumeric")
-    return bool_value(all_characters(self, is_ascii_digit));
-  if (name == "isalnum") return bool_value(all_characters(self, is_alphanumeric));
+    return bool_value(all_characters(heap, self, is_ascii_digit));
+  if (name == "isalnum") return bool_value(all_characters(heap, self, is_alphanumeric));
   // isupper and islower: some cased character, and none of the other case.
   const bool unchanged =
-      map_case(self, name == "isupper" ? Casing::kUpper : Casing::kLower).bytes() == self.bytes();
+      map_case(heap, self, name == "isupper" ? Casing::kUpper : Casing::kLower).bytes() ==
+      self.bytes();
   const bool cased =
-      map_case(self, name == "isupper" ? Casing::kLower : Casing::kUpper).bytes() != self.bytes();
+      map_case(heap, self, name == "isupper" ? Casing::kLower : Casing::kUpper).bytes() !=
+      self.bytes();
   return bool_value(unchanged && cased);
 }
 

@@ -21,9 +21,11 @@ void push(Heap& heap, std::vector<Value>& out, Text piece) {
 
 }  // namespace
 
-Text strip(const Text& text, const Text* characters, bool left, bool right) {
+Text strip(Heap& heap, const Text& text, const Text* characters, bool left, bool right) {
   const std::string_view body = text.view();
+  heap.charge_string(body.size());
   const auto matches = [&](size_t begin, size_t length) {
+    heap.step(1 + static_cast<int64_t>(characters == nullptr ? 0 : characters->size_bytes() / 32));
     if (characters == nullptr) return is_space(decode_utf8(body, begin).code_point);
     return characters->view().find(body.substr(begin, length)) != std::string_view::npos;
   };
@@ -56,21 +58,24 @@ std::vector<Value> split(Heap& heap, const Text& text, const Text& separator, in
     push(heap, out, text.slice(begin, text.size_bytes()));
     return out;
   }
-  size_t end = text.size_bytes();
+  // Turned round, what is searched from the right is searched from the left, in linear time.
+  const std::string turned(text.view().rbegin(), text.view().rend());
+  const std::string wanted(separator.view().rbegin(), separator.view().rend());
+  size_t begin = 0;
   while (max_splits < 0 || static_cast<int64_t>(out.size()) < max_splits) {
-    if (end < width) break;
-    const size_t hit = text.view().rfind(separator.view(), end - width);
+    const size_t hit = find_bytes(turned, wanted, begin);
     if (hit == std::string_view::npos) break;
-    push(heap, out, text.slice(hit + width, end));
-    end = hit;
+    push(heap, out, text.slice(turned.size() - hit, turned.size() - begin));
+    begin = hit + width;
   }
-  push(heap, out, text.slice(0, end));
+  push(heap, out, text.slice(0, turned.size() - begin));
   std::reverse(out.begin(), out.end());
   return out;
 }
 
 std::vector<Value> split_space(Heap& heap, const Text& text, int64_t max_splits, bool from_right) {
   const std::string_view body = text.view();
+  heap.charge_scan(body.size());
   std::vector<std::pair<size_t, size_t>> words;
   for (size_t i = 0, begin = 0; i <= body.size();) {
     const Utf8Char c = i < body.size() ? decode_utf8(body, i) : Utf8Char{' ', 1, true};
@@ -99,6 +104,7 @@ std::vector<Value> split_space(Heap& heap, const Text& text, int64_t max_splits,
 
 std::vector<Value> split_lines(Heap& heap, const Text& text, bool keep_ends) {
   const std::string_view body = text.view();
+  heap.charge_scan(body.size());
   std::vector<Value> out;
   size_t begin = 0;
   for (size_t i = 0; i < body.size();) {
@@ -137,7 +143,8 @@ Text replace(Heap& heap, const Text& text, const Text& from, const Text& to, Int
   return out;
 }
 
-Text map_case(const Text& text, Casing casing) {
+Text map_case(Heap& heap, const Text& text, Casing casing) {
+  heap.charge_scan(text.size_bytes());
   const std::string_view body = text.view();
   constexpr std::string_view kWordBreaks = "-({[<";
   Text out;

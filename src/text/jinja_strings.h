@@ -9,7 +9,7 @@
 namespace foresail::jinja {
 
 // characters null: white space.
-Text strip(const Text& text, const Text* characters, bool left, bool right);
+Text strip(Heap& heap, const Text& text, const Text* characters, bool left, bool right);
 // max_splits < 0: no limit. Pieces are string values.
 std::vector<Value> split(Heap& heap, const Text& text, const Text& separator, int64_t max_splits,
                          bool from_right);
@@ -19,6 +19,6 @@ Text replace(Heap& heap, const Text& text, const Text& from, const Text& to,
              Integer count);  // count < 0: all
 
 enum class Casing { kUpper, kLower, kCapitalize, kTitleMethod, kTitleFilter };
-Text map_case(const Text& text, Casing casing);
+Text map_case(Heap& heap, const Text& text, Casing casing);
 
 }  // namespace foresail::jinja

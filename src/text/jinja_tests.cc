@@ -19,13 +19,13 @@ const Value& operand(const Arguments& arguments) {
 
 bool odd_or_even(Interpreter& in, const Value& input, bool odd) {
   const Value rest = binary(in.heap(), ExprKind::kMod, input, int_value(2));
-  return values_equal(rest, int_value(odd ? 1 : 0));
+  return values_equal(in.heap(), rest, int_value(odd ? 1 : 0));
 }
 
-bool same_object(const Value& a, const Value& b) {
+bool same_object(Heap& heap, const Value& a, const Value& b) {
   if (a.kind != b.kind) return false;
-  if (a.is(Kind::kString)) return a.text == b.text || a.bytes() == b.bytes();
-  if (a.is_number() || a.is(Kind::kNone) || a.is(Kind::kUndefined)) return values_equal(a, b);
+  if (a.is(Kind::kString) || a.is_number() || a.is(Kind::kNone) || a.is(Kind::kUndefined))
+    return values_equal(heap, a, b);
   return a.object == b.object;
 }
 
@@ -46,21 +46,21 @@ bool has_case(Interpreter& in, const Value& value, const char* method) {
     const Bound none("test", arguments, {});                             \
     return (expression);                                                 \
   }
-#define FORESAIL_JINJA_COMPARE(expression)                               \
-  [](Interpreter&, const Value& v, const Arguments& arguments) -> bool { \
-    const Value& other = operand(arguments);                             \
-    return (expression);                                                 \
+#define FORESAIL_JINJA_COMPARE(expression)                                  \
+  [](Interpreter& in, const Value& v, const Arguments& arguments) -> bool { \
+    const Value& other = operand(arguments);                                \
+    return (expression);                                                    \
   }
 
 const std::unordered_map<std::string_view, Test>& tests() {
-  static const Test kEqual = FORESAIL_JINJA_COMPARE(values_equal(v, other));
-  static const Test kNotEqual = FORESAIL_JINJA_COMPARE(!values_equal(v, other));
-  static const Test kLess = FORESAIL_JINJA_COMPARE(value_less(v, other));
-  static const Test kGreater = FORESAIL_JINJA_COMPARE(value_less(other, v, ">"));
-  static const Test kLessEqual =
-      FORESAIL_JINJA_COMPARE(value_less(v, other, "<=") || values_equal(v, other));
-  static const Test kGreaterEqual =
-      FORESAIL_JINJA_COMPARE(value_less(other, v, ">=") || values_equal(v, other));
+  static const Test kEqual = FORESAIL_JINJA_COMPARE(values_equal(in.heap(), v, other));
+  static const Test kNotEqual = FORESAIL_JINJA_COMPARE(!values_equal(in.heap(), v, other));
+  static const Test kLess = FORESAIL_JINJA_COMPARE(value_less(in.heap(), v, other));
+  static const Test kGreater = FORESAIL_JINJA_COMPARE(value_less(in.heap(), other, v, ">"));
+  static const Test kLessEqual = FORESAIL_JINJA_COMPARE(value_less(in.heap(), v, other, "<=") ||
+                                                        values_equal(in.heap(), v, other));
+  static const Test kGreaterEqual = FORESAIL_JINJA_COMPARE(value_less(in.heap(), other, v, ">=") ||
+                                                           values_equal(in.heap(), v, other));
   static const std::
       unordered_map<std::string_view, Test>
           kTests = {{"defined", FORESAIL_JINJA_TEST(!v.is(Kind::kUndefined))},
@@ -93,14 +93,15 @@ const std::unordered_map<std::string_view, Test>& tests() {
                                  const Arguments&) { return has_case(in, v, "isupper"); }},
                     {"divisibleby",
                      [](Interpreter& in, const Value& v, const Arguments& arguments) {
-                       return values_equal(binary(in.heap(), ExprKind::kMod, v, operand(arguments)),
+                       return values_equal(in.heap(),
+                                           binary(in.heap(), ExprKind::kMod, v, operand(arguments)),
                                            int_value(0));
                      }},
                     {"in",
                      [](Interpreter& in, const Value& v,
                         const Arguments&
                             arguments) { return contains(in.heap(), operand(arguments), v); }},
-                    {"sameas", FORESAIL_JINJA_COMPARE(same_object(v, other))},
+                    {"sameas", FORESAIL_JINJA_COMPARE(same_object(in.heap(), v, other))},
                     {"==", kEqual},
                     {"eq", kEqual},
                     {"equalto", kEqual},

@@ -68,4 +68,11 @@ size_t find_bytes(std::string_view text, std::string_view needle, size_t from) {
   return static_cast<size_t>(static_cast<const char*>(hit) - text.data());
 }
 
+size_t find_last_bytes(std::string_view text, std::string_view needle) {
+  const std::string turned(text.rbegin(), text.rend());
+  const std::string wanted(needle.rbegin(), needle.rend());
+  const size_t hit = find_bytes(turned, wanted, 0);
+  return hit == std::string_view::npos ? hit : text.size() - hit - needle.size();
+}
+
 }  // namespace foresail::jinja

@@ -44,5 +44,7 @@ std::vector<size_t> character_offsets(std::string_view text);
 size_t count_characters(std::string_view text);
 // Position of needle at or after `from`, npos when absent; linear time.
 size_t find_bytes(std::string_view text, std::string_view needle, size_t from);
+// Of the last needle in the text.
+size_t find_last_bytes(std::string_view text, std::string_view needle);
 
 }  // namespace foresail::jinja

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "text/jinja_heap.h"
+
 namespace foresail::jinja {
 namespace {
 
@@ -16,21 +18,21 @@ void check_depth(int depth) {
   }
 }
 
-bool lists_equal(const Value& a, const Value& b, int depth) {
+bool lists_equal(Heap& heap, const Value& a, const Value& b, int depth) {
   const auto &left = a.list().items, &right = b.list().items;
   if (left.size() != right.size()) return false;
   for (size_t i = 0; i < left.size(); ++i) {
-    if (!values_equal(left[i], right[i], depth + 1)) return false;
+    if (!values_equal(heap, left[i], right[i], depth + 1)) return false;
   }
   return true;
 }
 
-bool dicts_equal(const Value& a, const Value& b, int depth) {
+bool dicts_equal(Heap& heap, const Value& a, const Value& b, int depth) {
   const DictObject &left = a.dict(), &right = b.dict();
   if (left.entries.size() != right.entries.size()) return false;
   for (const auto& [key, value] : left.entries) {
-    const Value* other = right.find(key);
-    if (other == nullptr || !values_equal(value, *other, depth + 1)) return false;
+    const Value* other = right.find(heap, key);
+    if (other == nullptr || !values_equal(heap, value, *other, depth + 1)) return false;
   }
   return true;
 }
@@ -86,7 +88,8 @@ void throw_undefined(const Value& value) {
   throw JinjaError(value.text ? value.bytes() : "value is undefined");
 }
 
-const Value* DictObject::find(std::string_view key) const {
+const Value* DictObject::find(Heap& heap, std::string_view key) const {
+  heap.charge_comparisons(std::min(entries.size(), kIndexFromEntries), key.size());
   if (entries.size() > kIndexFromEntries) {
     auto it = index.find(key);
     return it == index.end() ? nullptr : &entries[it->second].second;
@@ -97,17 +100,18 @@ const Value* DictObject::find(std::string_view key) const {
   return nullptr;
 }
 
-const Value* DictObject::find(const Value& key) const {
-  if (key.is(Kind::kString)) return find(std::string_view(key.bytes()));
-  if (!is_hashable(key)) return nullptr;
+const Value* DictObject::find(Heap& heap, const Value& key) const {
+  if (key.is(Kind::kString)) return find(heap, std::string_view(key.bytes()));
+  if (!is_hashable(heap, key)) return nullptr;
+  heap.step(static_cast<int64_t>(entries.size() / 16));
   for (const auto& [name, value] : entries) {
-    if (!name.is(Kind::kString) && values_equal(name, key)) return &value;
+    if (!name.is(Kind::kString) && values_equal(heap, name, key)) return &value;
   }
   return nullptr;
 }
 
-void DictObject::set(const Value& key, Value value) {
-  if (const Value* old = find(key)) {
+void DictObject::set(Heap& heap, const Value& key, Value value) {
+  if (const Value* old = find(heap, key)) {
     *const_cast<Value*>(old) = std::move(value);
     return;
   }
@@ -119,9 +123,9 @@ void DictObject::set(const Value& key, Value value) {
   }
 }
 
-bool DictObject::erase(const Value& key) {
+bool DictObject::erase(Heap& heap, const Value& key) {
   auto it = std::find_if(entries.begin(), entries.end(),
-                         [&](const auto& entry) { return values_equal(entry.first, key); });
+                         [&](const auto& entry) { return values_equal(heap, entry.first, key); });
   if (it == entries.end()) return false;
   entries.erase(it);
   index.clear();
@@ -155,15 +159,20 @@ bool is_truthy(const Value& value) {
   }
 }
 
-bool is_hashable(const Value& value) {
+bool is_hashable(Heap& heap, const Value& value, int depth) {
+  check_depth(depth);
   if (value.is(Kind::kTuple)) {
-    return std::all_of(value.list().items.begin(), value.list().items.end(), is_hashable);
+    const std::vector<Value>& items = value.list().items;
+    heap.step(static_cast<int64_t>(items.size()));
+    return std::all_of(items.begin(), items.end(),
+                       [&](const Value& item) { return is_hashable(heap, item, depth + 1); });
   }
   return !value.is(Kind::kList) && !value.is(Kind::kDict) && !value.is(Kind::kView);
 }
 
-bool values_equal(const Value& a, const Value& b, int depth) {
+bool values_equal(Heap& heap, const Value& a, const Value& b, int depth) {
   check_depth(depth);
+  if (depth > 0) heap.step();
   if (a.is_number() && b.is_number()) {
     if (a.is_integral() && b.is_integral()) return a.integer == b.integer;
     return a.as_double() == b.as_double();
@@ -174,13 +183,15 @@ bool values_equal(const Value& a, const Value& b, int depth) {
     case Kind::kNone:
       return true;
     case Kind::kString:
+      if (a.text == b.text || a.text->size_bytes() != b.text->size_bytes()) return a.text == b.text;
+      heap.charge_comparisons(1, a.text->size_bytes());
       return a.bytes() == b.bytes();
     case Kind::kList:
     case Kind::kTuple:
     case Kind::kRange:
-      return lists_equal(a, b, depth);
+      return lists_equal(heap, a, b, depth);
     case Kind::kDict:
-      return dicts_equal(a, b, depth);
+      return dicts_equal(heap, a, b, depth);
     case Kind::kFunction:
       return a.integer == b.integer;
     default:
@@ -188,7 +199,7 @@ bool values_equal(const Value& a, const Value& b, int depth) {
   }
 }
 
-bool value_less(const Value& a, const Value& b, const char* op, int depth) {
+bool value_less(Heap& heap, const Value& a, const Value& b, const char* op, int depth) {
   check_depth(depth);
   if (a.is(Kind::kUndefined)) throw_undefined(a);
   if (b.is(Kind::kUndefined)) throw_undefined(b);
@@ -197,12 +208,15 @@ bool value_less(const Value& a, const Value& b, const char* op, int depth) {
     return a.as_double() < b.as_double();
   }
   // Byte order of UTF-8 is code point order.
-  if (a.is(Kind::kString) && b.is(Kind::kString)) return a.bytes() < b.bytes();
+  if (a.is(Kind::kString) && b.is(Kind::kString)) {
+    heap.charge_comparisons(1, std::min(a.text->size_bytes(), b.text->size_bytes()));
+    return a.bytes() < b.bytes();
+  }
   if (a.kind == b.kind && (a.is(Kind::kList) || a.is(Kind::kTuple))) {
     const auto &left = a.list().items, &right = b.list().items;
     for (size_t i = 0; i < left.size() && i < right.size(); ++i) {
-      if (!values_equal(left[i], right[i], depth + 1)) {
-        return value_less(left[i], right[i], op, depth + 1);
+      if (!values_equal(heap, left[i], right[i], depth + 1)) {
+        return value_less(heap, left[i], right[i], op, depth + 1);
       }
     }
     return left.size() < right.size();

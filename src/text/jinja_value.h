@@ -43,6 +43,7 @@ struct Object {
 };
 struct ListObject;
 struct DictObject;
+class Heap;  // whose steps comparisons and searches cost
 
 struct Value {
   Kind kind = Kind::kUndefined;
@@ -79,10 +80,10 @@ struct DictObject : Object {
   // Of string keys, built past a few entries. No hashes: clients could choose keys that collide.
   std::map<std::string, size_t, std::less<>> index;
 
-  const Value* find(std::string_view key) const;
-  const Value* find(const Value& key) const;  // unhashable keys are not found
-  void set(const Value& key, Value value);
-  bool erase(const Value& key);
+  const Value* find(Heap& heap, std::string_view key) const;
+  const Value* find(Heap& heap, const Value& key) const;  // unhashable keys are not found
+  void set(Heap& heap, const Value& key, Value value);
+  bool erase(Heap& heap, const Value& key);
 };
 
 struct MethodObject : Object {
@@ -99,10 +100,10 @@ Value string_value(std::string_view template_text);
 Value undefined_value(std::string why);
 
 bool is_truthy(const Value& value);
-bool is_hashable(const Value& value);
-bool values_equal(const Value& a, const Value& b, int depth = 0);
+bool is_hashable(Heap& heap, const Value& value, int depth = 0);
+bool values_equal(Heap& heap, const Value& a, const Value& b, int depth = 0);
 // a < b; throws for kinds that Python does not order.
-bool value_less(const Value& a, const Value& b, const char* op = "<", int depth = 0);
+bool value_less(Heap& heap, const Value& a, const Value& b, const char* op = "<", int depth = 0);
 const char* type_name(const Value& value);  // "str", "int", ... as Python names them
 // "'x' is undefined" and the like, thrown when an undefined value is used.
 [[noreturn]] void throw_undefined(const Value& value);

@@ -115,6 +115,95 @@ TEST(ChatTemplateLimits, AreNamed) {
   fails("{{ '%99999999d' % 1 }}", "format width");
 }
 
+// Each takes seconds to years of work for a few steps, unless what it works on counts too.
+TEST(ChatTemplateLimits, LongTextsAndNestedValuesCountAsManySteps) {
+  const std::string texts =
+      "{% set s = 'a' * 2000000 %}{% set t = 'a' * 1999999 + 'b' %}{% set u = 'b' + s %}";
+  const std::string nested =
+      "{% set n = namespace(x=[1], y=[1], t=(1,), u=(1,)) %}{% for i in range(60) %}"
+      "{% set n.x = [n.x, n.x] %}{% set n.y = [n.y, n.y] %}{% set n.t = (n.t, n.t) %}"
+      "{% set n.u = (n.u, n.u) %}{% endfor %}";
+  const std::string dicts =
+      "{% set d = {} %}{% set n = namespace(d=d, l=[]) %}{% for i in range(9000) %}"
+      "{% set _ = n.l.append((i, i)) %}{% endfor %}{% set d = dict(n.l) %}";
+  const std::string loop = "{% for i in range(100000) %}{% set _ = ";
+  const char* const of_texts[] = {"s == t",
+                                  "s != t",
+                                  "s < t",
+                                  "s <= t",
+                                  "s in [t]",
+                                  "[s] == [t]",
+                                  "[s] < [t]",
+                                  "{1: s} == {1: t}",
+                                  "s is eq(t)",
+                                  "s is lt(t)",
+                                  "s is sameas(t)",
+                                  "{s: 1, t: 2}",
+                                  "{s: 1}[t]",
+                                  "{s: 1}.get(t)",
+                                  "t in {s: 1}",
+                                  "[t].count(s)",
+                                  "s | length",
+                                  "s | trim('ab')",
+                                  "s.strip('a')",
+                                  "t.strip(s)",
+                                  "s.rfind(u)",
+                                  "s.rfind('b' + s[:1000000])",
+                                  "s.rsplit(u)",
+                                  "s.rsplit('b' + s[:1000000])",
+                                  "s.count(t)",
+                                  "s.find(t)",
+                                  "s.startswith(t)",
+                                  "s.startswith((t, t, t))",
+                                  "s.endswith((u, u, u))",
+                                  "s ~ t",
+                                  "s + t",
+                                  "(s | safe) + t",
+                                  "s | upper",
+                                  "s.title()",
+                                  "s is upper",
+                                  "s.isalpha()",
+                                  "s | int",
+                                  "s | float",
+                                  "'%.1s' % s",
+                                  "'{:.1}'.format(s)",
+                                  "[s, t] | sort",
+                                  "[s, t] | min",
+                                  "[s, s] | unique | list",
+                                  "[s, t] | join('') | length",
+                                  "s.split()",
+                                  "s.splitlines()",
+                                  "[s] | tojson",
+                                  "[s] | string",
+                                  "s | replace('c', '')",
+                                  "s[1]",
+                                  "s[::2]",
+                                  "s | indent",
+                                  "s | e",
+                                  "{'a': t} | dictsort(by='value')"};
+  const auto ends = [](const std::string& source) {
+    const std::clock_t start = std::clock();
+    const std::string out = marked(source, "", {.max_steps = 1'000'000});
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    EXPECT_NE(out.find("exceeded"), std::string::npos) << source << "\n" << out.substr(0, 200);
+    EXPECT_LT(seconds, 1.0) << source;
+  };
+  for (const std::string expression : of_texts) ends(texts + loop + expression + " %}{% endfor %}");
+  for (const std::string expression :
+       {"n.x == n.y", "n.x < n.y", "{n.t: 1}", "n.t == n.u", "n.t in {1: 2}"})
+    ends(nested + loop + expression + " %}{% endfor %}");
+  for (const std::string expression : {"d[9999]", "d.get(9999)", "9999 in d"})
+    ends(dicts + loop + expression + " %}{% endfor %}");
+}
+
+// One within the other, which a search through them must not follow down the stack.
+TEST(ChatTemplateLimits, DeepKeysAreRefused) {
+  const std::string deep =
+      "{% set n = namespace(t=()) %}{% for i in range(90000) %}{% set n.t = (n.t,) %}{% endfor %}";
+  for (const char* use : {"{n.t: 1}", "{}.get(n.t)", "n.t in {}", "'a'.startswith(n.t)"})
+    EXPECT_EQ(marked(deep + "{{ " + use + " }}").rfind("error: ", 0), 0u) << use;
+}
+
 TEST(ChatTemplateLimits, DeepChainsOfValuesAreFreedWithoutRecursion) {
   EXPECT_EQ(marked("{% set ns = namespace(l=[]) %}{% for i in range(90000) %}{% set ns.l = [ns.l] "
                    "%}{% endfor %}ok"),
