@@ -46,8 +46,9 @@ void tile(const TileArgs& args) {
   for (int r = 0; r < MR; ++r)
     for (int p = 0; p < NP; ++p)
       acc[r][p] = args.is_first ? zero() : load(scratch + r * kPanelLanes + p * kLanes);
-  run_steps<Kind, MR, NP, Kind::kAheadBytes>(static_cast<const typename Kind::Input*>(args.a), MR,
-                                             args.b, kStepBytes, kPanelStepBytes, args.steps, acc);
+  run_steps<Kind, MR, NP, Kind::kStreams ? stream_ahead_bytes(MR) : 0>(
+      static_cast<const typename Kind::Input*>(args.a), MR, args.b, kStepBytes, kPanelStepBytes,
+      args.steps, acc);
   if (!args.is_last) {
     for (int r = 0; r < MR; ++r)
       for (int p = 0; p < NP; ++p) store(scratch + r * kPanelLanes + p * kLanes, acc[r][p]);

@@ -7,12 +7,16 @@ namespace foresail {
 namespace {
 
 // How far ahead of the weights in use those to come are fetched. The hardware starts anew with
-// every 4 KiB page. docs/measurements/2026-11-30-cpu-mla-mid.md has other distances.
-constexpr int kStreamAheadBytes = 4096;
+// every 4 KiB page. One or two rows are so few instructions that the core itself reads some KiB
+// further on; with more rows it sees less far, and the fetches make up for that, as long as rows
+// and fetched lines share the L1. docs/measurements/2026-11-30-cpu-mla-mid.md has other distances.
+constexpr int stream_ahead_bytes(int rows) {
+  return rows <= 2 ? 4096 : rows <= 4 ? 5120 : 8192;
+}
 
 // f32 inputs, f32 weights [steps][16].
 struct F32Kind {
-  static constexpr int kAheadBytes = kStreamAheadBytes;
+  static constexpr bool kStreams = true;
   using Input = float;
   using Weight = V;
   using Broadcast = V;
@@ -30,18 +34,23 @@ struct F32Kind {
 
 // f32 inputs, bf16 weights [steps][16][2] widened on the way.
 struct WidenKind {
-  static constexpr int kAheadBytes = kStreamAheadBytes;
+  static constexpr bool kStreams = true;
   using Input = float;
   static constexpr int kInputsPerStep = 2;
   template <int MR, int NP>
   static inline void step(const float* a, int64_t a_step, const char* b, int64_t panel_bytes,
                           V (&acc)[MR][NP]) {
-    for (int p = 0; p < NP; ++p) {
-      const PairV w = load_pairs(reinterpret_cast<const uint16_t*>(b + p * panel_bytes));
+    PairV w[NP];
+    for (int p = 0; p < NP; ++p)
+      w[p] = load_pairs(reinterpret_cast<const uint16_t*>(b + p * panel_bytes));
+    // Row by row, so that no more than one row's inputs take registers.
+    for (int r = 0; r < MR; ++r) {
+      const V even = set1(a[r]);
+      const V odd = set1(a[a_step + r]);
       // The pair is summed before it meets the accumulator: one addition is all that a step waits
       // for, and additions have units of their own beside those of multiplications.
-      for (int r = 0; r < MR; ++r)
-        acc[r][p] = add(acc[r][p], fma(set1(a[a_step + r]), w.odd, mul(set1(a[r]), w.even)));
+      for (int p = 0; p < NP; ++p)
+        acc[r][p] = add(acc[r][p], fma(odd, w[p].odd, mul(even, w[p].even)));
     }
   }
 };
@@ -50,7 +59,7 @@ struct WidenKind {
 // Pairs of bf16 on both sides. vdpbf16ps adds the odd product, then the even one, each rounded;
 // denormals count as zero.
 struct DotKind {
-  static constexpr int kAheadBytes = 0;  // many rows: the weights are in L2
+  static constexpr bool kStreams = false;  // many rows: the weights are in L2
   using Input = uint32_t;
   using Weight = __m512bh;
   using Broadcast = __m512bh;
