@@ -57,7 +57,7 @@ TEST_P(Linear, PacksEverySource) {
 }
 
 TEST_P(Linear, RowsDoNotDependOnTheBatch) {
-  constexpr int kRows = 61;
+  constexpr int kRows = 83;
   const Tensor source = Tensor(DType::kBF16, 83, 2301).randomize(6);
   const Tensor x = Tensor(act(), kRows, 2301).randomize(7);
   PooledSet one(GetParam(), 1);
@@ -67,7 +67,7 @@ TEST_P(Linear, RowsDoNotDependOnTheBatch) {
   for (int threads = 1; threads <= 4; ++threads) {
     PooledSet set(GetParam(), threads);
     const auto w = set->pack(source.as_weight());
-    for (int count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 23, 61}) {
+    for (int count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 23, 61, 64, 65, 83}) {
       std::vector<int> which = shuffled(kRows, static_cast<uint64_t>(threads * 100 + count));
       which.resize(static_cast<size_t>(count));
       Tensor some(DType::kF32, count, 83);

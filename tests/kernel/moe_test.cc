@@ -88,6 +88,7 @@ TEST_P(Moe, ExpertsMatchOracleAndDoNotDependOnTheBatch) {
   for (const auto& [rows, count, k, hidden, inner] :
        {std::tuple{1, 8, 2, 128, 48},
         {40, 8, 3, 130, 33},
+        {130, 6, 2, 530, 17} /* streamed and not, sums cut by columns */,
         {5, 4, 4, 65, 16},
         {70, 2, 1, 32, 7},
         {1500, 5, 3, 16, 16} /* more pairs than one batch */}) {

@@ -134,7 +134,7 @@ void CpuKernels::multiply(const RowsIn& rows, int64_t row_count, const CpuMatrix
                begin * epilogue.out_stride * (epilogue.out_is_bf16 ? 2 : 4);
     gemm(products, args);
   };
-  if (row_count <= kMaxTileRows)
+  if (row_count <= kStreamRows)
     return for_streams(panels, weight.panel_bytes(), [&](int64_t begin, int64_t end, int thread) {
       product(0, begin, end, thread);
     });

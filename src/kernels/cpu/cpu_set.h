@@ -118,6 +118,9 @@ constexpr int64_t kMinTaskWork = 1 << 15;
 // together.
 constexpr int64_t kTaskPanels = 4;
 
+// Rows up to which a product is cut for its weights to stream.
+constexpr int64_t kStreamRows = 64;
+
 // Weight bytes taken at a time, at most: 30 us of reading. Taking is a locked instruction, which
 // waits for every load on its way: 1 MiB is 2 to 4 % faster than 256 KiB, 4 MiB no faster.
 constexpr int64_t kStreamBytes = 1 << 20;

@@ -141,7 +141,7 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
   float* gate_up = workspace_.get<float>(Scratch::kExpertGateUp, most_pairs * 2 * inner);
   float* scratch = gemm_scratch(most_rows);
   // Few rows: what counts is that weights stream, so each expert gives rows of its own.
-  const bool few = x.rows <= kMaxTileRows;
+  const bool few = x.rows <= kStreamRows;
   float* parts =
       few ? workspace_.get<float>(Scratch::kExpertParts, most_pairs * out.cols) : nullptr;
   const auto gemm_args = [&](int64_t expert, const CpuMatrix& weight, int thread) {
@@ -225,9 +225,16 @@ void CpuKernels::experts(const MatrixView& x, std::span<const ExpertWeights> exp
         gemm(products, args);
       };
       stream(any_down, down_product);
-      for (int64_t i = 0; i < batch_pairs; ++i)
-        isa_.blend(static_cast<float*>(out.data) + rows[base + i] * out.stride, 1.0f,
-                   parts + i * out.cols, 1.0f, out.cols);
+      // Cut by columns: what a row gets is added in the order of experts.
+      const int64_t cuts =
+          std::min<int64_t>(pool_.thread_count(), batch_pairs * out.cols / kMinTaskWork + 1);
+      pool_.parallel_for(cuts, [&](int64_t cut, int) {
+        const int64_t col = out.cols * cut / cuts;
+        const int64_t cols = out.cols * (cut + 1) / cuts - col;
+        for (int64_t i = 0; i < batch_pairs; ++i)
+          isa_.blend(static_cast<float*>(out.data) + rows[base + i] * out.stride + col, 1.0f,
+                     parts + i * out.cols + col, 1.0f, cols);
+      });
       continue;
     }
     // Down: a task owns some output columns and adds the experts to them in ascending order.

@@ -18,9 +18,8 @@ struct RowsIn {
   bool is_bf16 = false;
 };
 
-// GEMM inputs in kernel order. Rows are cut into tiles of up to kMaxTileRows, balanced; a tile
-// of m rows is [steps][m], a step being one f32 or one pair of bf16 (IsaOps::packs_pairs).
-constexpr int kMaxTileRows = 8;
+// GEMM inputs in kernel order. Rows are cut into tiles of up to kTileRows (vec_*.h), balanced; a
+// tile of m rows is [steps][m], a step being one f32 or one pair of bf16 (IsaOps::dot_bf16).
 constexpr int kLanes = 16;
 constexpr int kMaxPanelLanes = 32;  // outputs per weight panel: 16 or 32
 
