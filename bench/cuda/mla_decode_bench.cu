@@ -66,6 +66,7 @@ struct Shape {
   std::vector<int> key_lens;  // per request
   int kv_end_add = 0;
   bool codes = false;  // an e4m3 cache
+  int max_blocks = 0;  // 0: as many as the device runs
 
   int key_bytes() const { return codes ? 576 : 1152; }
   double error_bar() const { return codes ? kCodeRelativeErrorBar : kRelativeErrorBar; }
@@ -182,6 +183,7 @@ class Case {
     p.unit_tokens = unit;
     p.fixed_cut = fixed_cut;
     p.launch = launch_mode;
+    p.max_blocks = shape_.max_blocks;
     return p;
   }
   static float scale() { return 1.f / std::sqrt(192.f); }
@@ -442,6 +444,17 @@ std::vector<Shape> check_grid() {
   }
   shapes.push_back({16, 4, 64, {4641, 45118, 1730, 1696}});
   shapes.push_back({16, 2, 64, std::vector<int>(300, 37)});
+  // Shares long enough for tiles that are claimed, cut within and at the ends of requests.
+  shapes.push_back({16, 1, 64, {81920, 81920}});
+  shapes.push_back({16, 4, 64, {81000, 40001, 7, 33000}});
+  shapes.push_back({20, 1, 16, {130, 60001, 64, 40000, 90000}});
+  shapes.push_back({8, 1, 64, {90000}});
+  for (int max_blocks : {1, 2, 5, 11}) {
+    for (int rows : {1, 2, 4}) shapes.push_back({16, rows, 64, mixed, 0, false, max_blocks});
+    shapes.push_back({16, 4, 32, {3000, 3000, 3000}, 2, false, max_blocks});
+    shapes.push_back({16, 1, 16, {5000, 4100}, 0, false, max_blocks});
+  }
+  shapes.push_back({16, 3, 32, std::vector<int>(8, 30001), 3});
   shapes.push_back({64, 3, 64, std::vector<int>(40, 300)});
   return shapes;
 }
@@ -576,7 +589,9 @@ int run(const Options& options) {
                        {16, 4, 64, lens},
                        {20, 4, 64, {33}, 2},
                        {48, 3, 64, {130, 17}},
-                       {16, 1, 64, {700}}},
+                       {16, 1, 64, {700}},
+                       {16, 1, 64, {2100, 700}, 0, false, 4},
+                       {16, 4, 64, {1500, 40, 900}, 0, false, 4}},
                       options.codes, {0, 16, 64}, 1);
   }
   if (fixed_cut)
