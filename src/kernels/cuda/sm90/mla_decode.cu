@@ -24,6 +24,8 @@ struct RowCut {
   int rows_per_block;
   int columns;  // N of the instance
   bool paired;  // a piece is two blocks' work, half of the rows each
+  bool turns;   // or of one block, which the wide kernel does not hold
+  bool has_row_sets() const { return paired || turns; }
 };
 
 // Whatever decides the instance or the columns beside a row decides its bits: with a fixed cut that
@@ -36,7 +38,7 @@ RowCut cut_rows(const MlaDecodeParams& p) {
   const int rows = p.q_len * p.num_heads;
   RowCut cut;
   if (p.fixed_cut) {
-    cut.paired = false;
+    cut.paired = cut.turns = false;
     cut.rows_per_block = std::min(p.num_heads, kFixedRows);
     while (p.num_heads % cut.rows_per_block != 0) --cut.rows_per_block;
     cut.row_blocks = rows / cut.rows_per_block;
@@ -45,7 +47,9 @@ RowCut cut_rows(const MlaDecodeParams& p) {
   }
   // The wide kernels for bf16 copy at most 32 boxes a tile.
   const bool any_rows = p.cache_type == MlaCacheType::kE4m3 || p.page_size > 1;
-  cut.paired = rows > mla::kWideRows && p.cache_type == MlaCacheType::kBf16 && any_rows;
+  const bool many = rows > mla::kWideRows && p.cache_type == MlaCacheType::kBf16 && any_rows;
+  cut.paired = many && !p.turns;
+  cut.turns = many && p.turns;
   const int most = cut.paired ? 2 * mla::kWideRows : any_rows ? mla::kWideRows : 32;
   cut.row_blocks = (rows + most - 1) / most;
   cut.rows_per_block = (rows + cut.row_blocks - 1) / cut.row_blocks;
@@ -213,12 +217,12 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   const bool codes = p.cache_type == MlaCacheType::kE4m3;
   const int requests = p.batch * cut.row_blocks;
   const int most_shares = cut.paired ? std::max(most / 2, 1) : most;
-  const int row_sets = cut.paired ? row_sets_of(cut.row_blocks, most_shares) : 1;
+  const int row_sets = cut.has_row_sets() ? row_sets_of(cut.row_blocks, most_shares) : 1;
   const int walked = requests / row_sets;
   const int shares = static_cast<int>(
       std::min<int64_t>(balanced_blocks(walked, most_shares / row_sets), most_units(p, walked)));
   const bool wide = cut.columns == mla::kWideRows && !codes;
-  const int page_box = std::min(p.page_size, wide ? mla::kTile / 2 : mla::kTile);
+  const int page_box = std::min(p.page_size, wide && !cut.turns ? mla::kTile / 2 : mla::kTile);
   const int pool_rows = p.num_pages * p.page_size;
   const bool narrow = !codes && !wide;
   const uint32_t box_chunks = !narrow ? 0 : page_box == mla::kTile ? mla::kChunks / mla::kParts : 1;
@@ -266,6 +270,7 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.cache_scale = p.cache_scale;
   const mla::LaunchPlace place = {stream, shares * row_sets, p.launch};
   if (codes) return mla::launch_codes(cut.columns, place, maps, k);
+  if (cut.turns) return mla::launch_turns(place, query_map, maps, k);
   if (wide) return mla::launch_wide(cut.paired, place, query_map, maps, k);
   return mla::launch_narrow(cut.columns, place, query_map, maps, k);
 }

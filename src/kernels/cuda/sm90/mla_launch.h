@@ -27,5 +27,7 @@ MlaDecodeStatus launch_codes(int columns, const LaunchPlace& place, const CacheM
                              const KernelParams& params);
 MlaDecodeStatus launch_wide(bool paired, const LaunchPlace& place, const CUtensorMap& query_map,
                             const CacheMaps& maps, const KernelParams& params);
+MlaDecodeStatus launch_turns(const LaunchPlace& place, const CUtensorMap& query_map,
+                             const CacheMaps& maps, const KernelParams& params);
 
 }  // namespace foresail::cuda::mla

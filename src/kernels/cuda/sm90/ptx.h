@@ -75,6 +75,22 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity)
       : "memory");
 }
 
+// Arrives and waits for all others: for a barrier at which the same threads meet each time.
+__device__ __forceinline__ void mbarrier_meet(uint32_t barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 state;\n"
+      ".reg .pred done;\n"
+      "mbarrier.arrive.shared::cta.b64 state, [%0];\n"
+      "WAIT_LOOP:\n"
+      "mbarrier.try_wait.shared::cta.b64 done, [%0], state;\n"
+      "@done bra WAIT_DONE;\n"
+      "bra WAIT_LOOP;\n"
+      "WAIT_DONE:\n"
+      "}\n" ::"r"(barrier)
+      : "memory");
+}
+
 // ---- bulk tensor copy ----------------------------------------------------------------------
 
 __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
