@@ -75,7 +75,7 @@ TEST_F(CommandErrors, NoFlagTakesAnOddNumberOrNothing) {
   std::vector<std::string> commands = {"run",        "chat",     "serve",      "generate",
                                        "inspect",    "tokenize", "detokenize", "template",
                                        "make-model", "env"};
-  for (const char* name : {"logits", "perplexity", "acceptance", "draft"})
+  for (const char* name : {"logits", "perplexity", "acceptance", "drafts"})
     commands.push_back(std::string("eval ") + name);
   for (const char* name : {"kernels", "latency", "depth", "ab", "serve"})
     commands.push_back(std::string("bench ") + name);
