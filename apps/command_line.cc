@@ -139,6 +139,8 @@ void CommandLine::run(int argc, char** argv) {
     app_->parse(static_cast<int>(words.size()), words.data());
     if (has_commands && app_->get_subcommands().empty()) fmt::print("{}", app_->help());
   } catch (const CLI::CallForHelp& help) {
+    const std::string unknown = unknown_command_message(*app_);
+    if (!unknown.empty()) throw Error(ErrorCode::kUsage, unknown);
     app_->exit(help);
   } catch (const CLI::CallForVersion& asked) {
     app_->exit(asked);

@@ -135,4 +135,12 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   return option == nullptr || is_ours ? error.what() : wrong_values_message(*option, error);
 }
 
+std::string unknown_command_message(const CLI::App& app) {
+  const CLI::App& command = chosen_command(app);
+  if (subcommand_names(command).empty()) return {};
+  for (const std::string& word : command.remaining())
+    if (!word.starts_with("-")) return unknown_message(command, word);
+  return {};
+}
+
 }  // namespace foresail

@@ -9,4 +9,7 @@ namespace foresail {
 // `app` is the whole command line after the failed parse.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error);
 
+// A word where one of the commands should be; empty: there is none, or it is one.
+std::string unknown_command_message(const CLI::App& app);
+
 }  // namespace foresail

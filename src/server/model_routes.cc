@@ -12,6 +12,15 @@ using Parse = ApiResult<GenerationSpec> (*)(const OrderedJson&, const ServedMode
                                             const MayCompile&);
 using Project = std::unique_ptr<Projection> (*)(const GenerationSpec&, const ServedModel&);
 
+// They do no harm, and clients send some for other servers; but one may be a slip of a key.
+void tell_ignored_fields(Serving& serving, const HttpRequest& request,
+                         const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    if (serving.ignored_fields.is_new(name))
+      serving.log.write("ignored_field",
+                        object_of({{"id", request.id}, {"path", request.path}, {"name", name}}));
+}
+
 void add_generation_route(Router& router, RouteContext context, const char* path, Parse parse,
                           Project project) {
   router.add({"POST", path, Access::kUser, When::kServing,
@@ -30,6 +39,7 @@ void add_generation_route(Router& router, RouteContext context, const char* path
                                                                             : spec.error().code);
                   return exchange->send(to_response(spec.error()));
                 }
+                tell_ignored_fields(serving, exchange->request(), spec->ignored_fields);
                 // Others may have asked for it too, and be compiling or trying it now.
                 if (!serving.engine.knows(spec->options.grammar) && !exchange->take_turn()) return;
                 auto projection = project(*spec, serving.model);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/engine_thread.h"
+#include "server/ignored_fields.h"
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/served_model.h"
@@ -53,6 +54,7 @@ struct Serving {
   std::chrono::milliseconds ping_interval;
   std::chrono::milliseconds queue_timeout, request_timeout;  // 0: none
   std::atomic<bool>& draining;
+  IgnoredFields ignored_fields = {};
 };
 
 }  // namespace foresail

@@ -53,6 +53,9 @@ TEST_F(CommandErrors, WhatIsMissingOrWrongIsNamed) {
   expect_refused("bench", 2, "foresail bench needs a command: choose one of kernels, latency");
   expect_refused("bench latency", 2, "foresail bench latency needs MODEL: ");
   expect_refused("rum x", 2, "unknown command rum (did you mean run?)");
+  expect_refused("help rum", 2, "unknown command rum (did you mean run?)");
+  expect_refused("rum --help", 2, "unknown command rum (did you mean run?)");
+  expect_refused("help bench latancy", 2, "unknown command latancy (did you mean latency?)");
   expect_refused("nonsense", 2, "unknown command nonsense: foresail --help lists what there is");
   expect_run_refused("--temp 1", "unknown flag --temp (did you mean --temperature?)");
   expect_run_refused("--seed", "--seed needs a value: random seed");
@@ -72,7 +75,7 @@ TEST_F(CommandErrors, NoFlagTakesAnOddNumberOrNothing) {
   std::vector<std::string> commands = {"run",        "chat",     "serve",      "generate",
                                        "inspect",    "tokenize", "detokenize", "template",
                                        "make-model", "env"};
-  for (const char* name : {"logits", "perplexity", "acceptance", "draft"})
+  for (const char* name : {"logits", "perplexity", "acceptance", "drafts"})
     commands.push_back(std::string("eval ") + name);
   for (const char* name : {"kernels", "latency", "depth", "ab", "serve"})
     commands.push_back(std::string("bench ") + name);

@@ -21,6 +21,7 @@ FIELDS = {
     "request": {"id", "path", "outcome", "choices", "finish", "prompt_tokens", "cached_tokens",
                 "output_tokens", "ttft_ms", "total_ms", "accept_length"},
     "refused": {"id", "method", "path", "status"},
+    "ignored_field": {"id", "path", "name"},
 }
 PLAIN = {"max_tokens": 24, "temperature": 0, "ignore_eos": True}
 MARKED = {"type": "object", "properties": {TEXT: {"const": TEXT}}, "required": [TEXT]}
@@ -189,10 +190,46 @@ class Logs(unittest.TestCase):
                 continue  # of the start and the end
             fields = json.loads(line)
             self.assertLessEqual(set(fields), {"time", "event"} | FIELDS[fields["event"]], line)
-            seen.append(fields.get("outcome") or fields["status"])
+            if fields["event"] != "ignored_field":
+                seen.append(fields.get("outcome") or fields["status"])
         for what in ("client_gone", 400, 401, 403, 404):
             self.assertIn(what, seen)
         self.assertGreaterEqual(len(seen), len(ANSWERED) - 2 + len(REFUSED))
+
+    def test_a_field_that_nothing_reads_is_named_once(self):
+        served = {  # among them fields that are read only where another has some value, and null
+            COMPLETIONS: {"prompt": "a", "n": 1, "best_of": 1, "echo": False, "logprobs": 1,
+                          "stop": ["x"], "logit_bias": {}, "suffix": None, "seed": 1, "stream": True,
+                          "stream_options": {"include_usage": True}, "use_beam_search": False},
+            CHAT: said("a") | {"model": None, "tools": [], "tool_choice": "none", "top_logprobs": 0,
+                               "parallel_tool_calls": True, "reasoning_effort": "low",
+                               "chat_template_kwargs": {"x": 1}, "add_generation_prompt": True,
+                               "continue_final_message": False, "max_completion_tokens": 2,
+                               "response_format": {"type": "text"}, "separate_reasoning": True},
+            "/generate": {"text": "a", "return_logprob": False, "top_logprobs_num": 0, "rid": "r",
+                          "sampling_params": {"max_new_tokens": 1, "top_k": -1, "regex": "a"}},
+        }
+        slips = [(COMPLETIONS, {"prompt": "a", "max_tokns": 1, "stops": "x", "user": TEXT}),
+                 (COMPLETIONS, {"prompt": "a", "max_tokns": 2, f"{TEXT} {TEXT}": 1, TEXT * 9: 1}),
+                 (CHAT, said("a") | {"max_token": 1, "stops": ["y"]}),
+                 ("/generate", {"text": "a", "max_new_tokens": 1,
+                                "sampling_params": {"max_tokens": 1, "max_new_tokens": 1}})]
+        many = [(COMPLETIONS, {"prompt": "a"} | {f"slip_{i}_{j}": 1 for j in range(9)})
+                for i in range(9)]
+        with tempfile.TemporaryDirectory() as folder:
+            server = LoggedServer("json", folder)
+            for path, fields in [*served.items(), *slips, *many]:
+                limit = {} if path == "/generate" else {"max_tokens": 1}
+                status, answer = server.ask(path, json.dumps(limit | fields))
+                self.assertEqual(status, 200, (path, fields, answer))
+            lines = [json.loads(line) for line in server.end().splitlines() if line[0] == "{"]
+        told = [(line["path"], line["name"]) for line in lines if line["event"] == "ignored_field"]
+        self.assertEqual(told[:6], [(COMPLETIONS, "max_tokns"), (COMPLETIONS, "stops"),
+                                    (COMPLETIONS, "user"), (CHAT, "max_token"),
+                                    ("/generate", "max_new_tokens"),
+                                    ("/generate", "sampling_params.max_tokens")])
+        self.assertEqual(len(told), 50)
+        self.assertEqual(len(set(name for _, name in told)), 50)
 
 
 if __name__ == "__main__":

@@ -91,6 +91,10 @@ struct ClientInput : RenderInput {
 ApiResult<RenderedChat> render_chat(const OrderedJson& body, const ServedModel& model) {
   if (auto error = check_object(body)) return tl::unexpected(*error);
   JsonObject fields(body);
+  return render_chat(fields, model);
+}
+
+ApiResult<RenderedChat> render_chat(JsonObject& fields, const ServedModel& model) {
   ClientInput input;
   RenderedChat chat;
   read_messages(fields, input.messages);
@@ -160,13 +164,14 @@ ApiResult<GenerationSpec> parse_chat(const OrderedJson& body, const ServedModel&
   fields.boolean("stream_reasoning", spec.parsing.streams_reasoning);
   fields.boolean("include_reasoning", spec.include_reasoning);
   if (fields.fault()) return tl::unexpected(api_error(*fields.fault()));
-  ApiResult<RenderedChat> chat = render_chat(body, model);
+  ApiResult<RenderedChat> chat = render_chat(fields, model);
   if (!chat) return tl::unexpected(chat.error());
   const bool may_call = chat->tools.may_call();
   const ReasoningStart reasoning = reasoning_start(*chat, model.syntax);
   compile_output(fields, form, {reasoning, may_call ? &chat->tools : nullptr}, model, may_compile,
                  spec.options.grammar);
   if (fields.fault()) return tl::unexpected(api_error(*fields.fault()));
+  fields.add_unread(kMostIgnoredFields, spec.ignored_fields);
   spec.syntax = model.syntax.only(separates, may_call);
   spec.parsing.starts_in_reasoning =
       spec.syntax.reasoning != nullptr && reasoning == ReasoningStart::kUnderWay;

@@ -43,6 +43,7 @@ ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const Served
   PromptList prompts;
   read_prompts(fields, "prompt", model, prompts);
   if (fields.fault()) return tl::unexpected(api_error(*fields.fault()));
+  fields.add_unread(kMostIgnoredFields, spec.ignored_fields);
   spec.prompts = std::move(prompts.ids);
   spec.batch = prompts.batch;
   if (auto error = fit_context(spec, max_tokens, model, "prompt")) return tl::unexpected(*error);

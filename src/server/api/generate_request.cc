@@ -73,6 +73,8 @@ ApiResult<GenerationSpec> parse_generate(const OrderedJson& body, const ServedMo
       fields.refuse("logprob_start_len", fmt::format("is {}, and a prompt has {} tokens",
                                                      spec.logprob_start, prompt.size()));
   if (fields.fault()) return tl::unexpected(api_error(*fields.fault()));
+  fields.add_unread(kMostIgnoredFields, spec.ignored_fields);
+  sampling.add_unread(kMostIgnoredFields, spec.ignored_fields);
   spec.prompts = std::move(prompts.ids);
   spec.batch = prompts.batch;
   if (auto error = fit_context(spec, max_tokens, model, "prompt")) return tl::unexpected(*error);

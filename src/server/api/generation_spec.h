@@ -14,6 +14,9 @@
 
 namespace foresail {
 
+// Of one request; more are no slips of a key.
+constexpr size_t kMostIgnoredFields = 8;
+
 template <typename T>
 using ApiResult = tl::expected<T, ApiError>;
 
@@ -40,6 +43,7 @@ struct GenerationSpec {
   ChatSyntax syntax;
   ChatOutputParser::Options parsing;
   bool include_reasoning = true;
+  std::vector<std::string> ignored_fields;  // names of some that nothing reads
 
   bool parses() const { return syntax.tools != nullptr || syntax.reasoning != nullptr; }
 };

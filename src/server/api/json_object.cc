@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -11,6 +12,14 @@ namespace foresail {
 namespace {
 
 constexpr size_t kMaxBiases = 4096;
+constexpr size_t kMaxToldNameBytes = 40;
+
+bool is_name(std::string_view text) {
+  return text.size() <= kMaxToldNameBytes && std::all_of(text.begin(), text.end(), [](char c) {
+           return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                  (c >= 'A' && c <= 'Z');
+         });
+}
 
 const char* type_name(const OrderedJson& value) {
   if (value.is_number_float()) return "a number";
@@ -41,7 +50,17 @@ JsonObject::JsonObject(const OrderedJson& object, std::string path)
 
 const OrderedJson* JsonObject::find(std::string_view name) const {
   const auto found = object_.find(name);
-  return found == object_.end() || found->is_null() ? nullptr : &*found;
+  if (found == object_.end()) return nullptr;
+  read_.push_back(&*found);
+  return found->is_null() ? nullptr : &*found;
+}
+
+void JsonObject::add_unread(size_t most, std::vector<std::string>& out) const {
+  for (const auto& [name, value] : object_.items()) {
+    if (out.size() >= most) return;
+    if (is_name(name) && std::find(read_.begin(), read_.end(), &value) == read_.end())
+      out.push_back(path_ + name);
+  }
 }
 
 void JsonObject::refuse(std::string_view name, const std::string& message) {

@@ -24,6 +24,9 @@ class JsonObject {
   // Null when absent.
   const OrderedJson* find(std::string_view name) const;
   bool has(std::string_view name) const { return find(name) != nullptr; }
+  // Adds the names, with the path, of fields that nobody has asked for; `out` then holds at most so
+  // many. None that is not spelled like a name: it may be a text gone astray.
+  void add_unread(size_t most, std::vector<std::string>& out) const;
 
   template <typename Integer>
   void integer(std::string_view name, int64_t least, int64_t most, Integer& out) {
@@ -51,6 +54,7 @@ class JsonObject {
   const OrderedJson& object_;
   std::string path_;
   std::optional<InputError> fault_;
+  mutable std::vector<const OrderedJson*> read_;  // values, some more than once
 };
 
 // An integer in a JSON value; 3.0 counts as one. Empty for anything else.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "server/api/generation_spec.h"
+#include "server/api/json_object.h"
 #include "server/api/tool_fields.h"
 
 namespace foresail {
@@ -17,6 +18,8 @@ struct RenderedChat {
   bool opens_reasoning = false, closes_reasoning = false;
 };
 
+// The fields are those of an object that has no fault.
+ApiResult<RenderedChat> render_chat(JsonObject& fields, const ServedModel& model);
 ApiResult<RenderedChat> render_chat(const OrderedJson& body, const ServedModel& model);
 
 }  // namespace foresail
