@@ -211,7 +211,7 @@ void add_bench_serve(Command& bench) {
     return command->add_option(name, value, help)->capture_default_str();
   };
   constexpr int64_t kMost = 1'000'000'000;
-  add("--base-url", flags->base_url, "http://HOST:PORT of the server");
+  add("--base-url", flags->base_url, "http://HOST:PORT of the server, with or without /v1");
   add("--backend", flags->backend,
       "openai: /v1/completions, openai-chat: /v1/chat/completions, sglang: /generate")
       ->check(one_of({"openai", "openai-chat", "sglang"}));

@@ -160,7 +160,15 @@ HttpAddress parse_http_address(const std::string& url) {
     address.prefix = place.substr(slash);
     place.resize(slash);
   }
-  while (address.prefix.ends_with('/')) address.prefix.pop_back();
+  const auto drop_slashes = [&] {
+    while (address.prefix.ends_with('/')) address.prefix.pop_back();
+  };
+  drop_slashes();
+  // What OpenAI's clients call the base URL ends with the version, which our paths begin with.
+  if (address.prefix.ends_with("/v1")) {
+    address.prefix.resize(address.prefix.size() - 3);
+    drop_slashes();
+  }
   const size_t bracket = place.find(']');
   const size_t colon = place.find(':', bracket == place.npos ? 0 : bracket);
   address.port = colon == place.npos ? "80" : place.substr(colon + 1);

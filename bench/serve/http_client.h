@@ -11,7 +11,7 @@
 namespace foresail {
 
 struct HttpAddress {
-  std::string host, port, prefix;  // of http://HOST:PORT/PREFIX
+  std::string host, port, prefix;  // of http://HOST:PORT/PREFIX, a last /v1 left out
 };
 // Throws Error{kUsage}.
 HttpAddress parse_http_address(const std::string& url);

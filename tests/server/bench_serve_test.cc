@@ -151,6 +151,11 @@ TEST(HttpAddress, Parts) {
   const HttpAddress deep = parse_http_address("http://[::1]:81/api/");
   EXPECT_EQ(deep.host + "|" + deep.port + "|" + deep.prefix, "::1|81|/api");
   EXPECT_EQ(parse_http_address("http://host").port, "80");
+  for (const auto& [end, prefix] :
+       {std::pair("/v1", ""), std::pair("/v1/", ""), std::pair("/api/v1", "/api"),
+        std::pair("/api//v1//", "/api"), std::pair("/v1/v1", "/v1"), std::pair("/av1", "/av1"),
+        std::pair("/v1/x", "/v1/x"), std::pair("/", "")})
+    EXPECT_EQ(parse_http_address(std::string("http://host:8000") + end).prefix, prefix) << end;
   for (const char* bad : {"https://host", "host:80", "http://", "http://h:x"})
     EXPECT_THROW(parse_http_address(bad), Error) << bad;
 }
@@ -230,6 +235,13 @@ TEST_F(BenchServe, TheReportHasTheFieldsLayout) {
   EXPECT_EQ(line["request_rate"], "200");
   EXPECT_LE(line["total_input_tokens"], 32);
   EXPECT_GE(line["total_input_tokens"], 16);
+}
+
+// OpenAI's clients are given the URL with the version.
+TEST_F(BenchServe, TheVersionInTheUrl) {
+  std::string url = here();
+  url.insert(url.size() - 1, "/v1/");
+  EXPECT_EQ(run(url + "--num-prompts 1 --random-input-len 4 --random-output-len 2"), 0) << errors_;
 }
 
 TEST_F(BenchServe, FilesOfPrompts) {
