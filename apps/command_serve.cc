@@ -12,6 +12,7 @@
 #include "apps/engine_flags.h"
 #include "apps/flag_checks.h"
 #include "apps/flag_groups.h"
+#include "apps/serve_lines.h"
 #include "apps/service_manager.h"
 #include "apps/watchdog.h"
 #include "base/error.h"
@@ -126,17 +127,8 @@ void check_model_folders(const ModelOptions& options) {
     read_draft_config(draft_path, config);
 }
 
-void print_limits(const ServeOptions& serve) {
-  const HttpLimits& http = serve.http;
-  fmt::print(stderr,
-             "limits: body {} bytes, header {} bytes and {} fields, unsent {} bytes, {} "
-             "connections, {} running and {} queued requests, n {}\n",
-             http.max_body_bytes, http.max_header_bytes, http.max_header_fields,
-             http.max_unsent_bytes, http.max_connections, serve.engine.max_running_requests,
-             serve.max_queued_requests, serve.api.max_choices);
-}
-
 void serve(ServeFlags& flags) {
+  const ServeLines lines(flags.log_format == "json");
   resolve(flags);
   const bool quiet = flags.engine.model.quiet;
   if (quiet) spdlog::set_level(spdlog::level::warn);
@@ -145,9 +137,8 @@ void serve(ServeFlags& flags) {
   check_model_folders(flags.serve.engine);
   Server server(flags.serve);
   if (!quiet) {
-    print_limits(flags.serve);
-    fmt::print(stderr, "listening on {}, loading {}\n", server.url(),
-               flags.serve.engine.model_path);
+    lines.limits(flags.serve);
+    lines.listening(server.url(), flags.serve.engine.model_path);
   }
   server.load();
   signals.serving(server);
@@ -167,18 +158,13 @@ void serve(ServeFlags& flags) {
   notify_service_manager("READY=1");
   signals.wait_first();
   notify_service_manager("STOPPING=1");
-  if (!quiet)
-    fmt::print(stderr,
-               "stopping: new requests get 503, running ones have {} s (again to end now)\n",
-               flags.shutdown_timeout_s);
+  if (!quiet) lines.stopping(flags.shutdown_timeout_s);
   const int64_t cut = server.drain(std::chrono::seconds(flags.shutdown_timeout_s));
   const bool hurried = signals.served();
   // Who stops a server has set the limit, and gets what was asked for: that is no failure.
   if (cut > 0)
-    fmt::print(stderr, "stopped: {} cut off by {}\n",
-               cut == 1 ? "1 request was" : fmt::format("{} requests were", cut),
-               hurried ? "the second signal"
-                       : fmt::format("--shutdown-timeout {}", flags.shutdown_timeout_s));
+    lines.stopped(cut, hurried ? "the second signal"
+                               : fmt::format("--shutdown-timeout {}", flags.shutdown_timeout_s));
 }
 
 // auto, none, or a name that `find` knows, in whatever spelling.

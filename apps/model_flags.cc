@@ -8,6 +8,7 @@
 
 #include "apps/flag_checks.h"
 #include "apps/flag_groups.h"
+#include "apps/program.h"
 #include "apps/progress_line.h"
 #include "base/error.h"
 #include "base/utf8.h"
@@ -67,7 +68,7 @@ void refuse_idle_flags(const ModelFlags& flags) {
 void warn_of_begin_token(const std::string& model_path, const Tokenizer* tokenizer) {
   if (tokenizer == nullptr) return;
   const std::string warning = begin_token_warning(model_path, *tokenizer);
-  if (!warning.empty()) fmt::print(stderr, "warning: {}\n", for_terminal(warning));
+  if (!warning.empty()) print_line("warning", warning);
 }
 
 void add_model_flags(Command& command, ModelFlags& flags, bool speculative) {

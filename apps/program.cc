@@ -19,6 +19,10 @@ namespace {
 
 constexpr int kInternalFault = 1;
 
+LinePrinter line_printer = [](std::string_view kind, std::string_view message) {
+  fmt::print(stderr, "{}: {}\n", kind, for_terminal(message));
+};
+
 // Names and values that the user typed may hold line breaks; an error is one line all the same.
 int report(std::string_view message, int status) {
   std::string line;
@@ -29,7 +33,7 @@ int report(std::string_view message, int status) {
     else
       line.push_back(c);
   }
-  fmt::print(stderr, "error: {}\n", for_terminal(line));
+  print_line("error", line);
   return status;
 }
 
@@ -80,6 +84,14 @@ int run_program(const std::string& name, const std::string& description, int arg
   CommandLine line(name, description);
   add_flags(line.root());
   return run_program(line, argc, argv);
+}
+
+void print_line(std::string_view kind, std::string_view message) {
+  line_printer(kind, message);
+}
+
+void print_lines_with(LinePrinter printer) {
+  line_printer = printer;
 }
 
 void throw_usage_error(const std::string& message) {

@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 
+#include "apps/program.h"
 #include "apps/service_manager.h"
 #include "base/json.h"
 
@@ -55,12 +55,12 @@ void Watchdog::watch() {
     const size_t count = names.size();
     names.resize(std::min(count, kMaxNames));
     for (std::string& name : names) name = ascii_json_text(name);  // clients choose them
-    fmt::print(stderr,
-               "error: the engine has been in one step for {:.1f} s (--watchdog-timeout {}): {} "
-               "requests under way{}{}\n",
-               std::chrono::duration<double>(stalled).count(),
-               std::chrono::duration_cast<std::chrono::seconds>(timeout_).count(), count,
-               count == 0 ? "" : ": ", fmt::join(names, ", "));
+    print_line("error",
+               fmt::format("the engine has been in one step for {:.1f} s (--watchdog-timeout {}): "
+                           "{} requests under way{}{}",
+                           std::chrono::duration<double>(stalled).count(),
+                           std::chrono::duration_cast<std::chrono::seconds>(timeout_).count(),
+                           count, count == 0 ? "" : ": ", fmt::join(names, ", ")));
     // Not exit(): what it would wait for is what hangs.
     std::_Exit(kStalledStatus);
   }

@@ -80,6 +80,33 @@ class ExitStatus(unittest.TestCase):
             why = "--shutdown-timeout 0" if timeout == "0" else "the second signal"
             self.assertEqual(server.end(), (0, f"stopped: {what} cut off by {why}\n"))
 
+    def test_every_line_is_an_object_where_the_log_is_json(self):
+        server = Serve("--device", "ref", "--context-length", "2048", "--shutdown-timeout", "0",
+                       log="json")
+        answer = server.post({"prompt": "Once", "max_tokens": 2000, "ignore_eos": True,
+                              "stream": True})
+        self.assertTrue(answer.readline().startswith(b"data: "))
+        server.term()
+        self.assertIn(b"shutting_down", answer.read())
+        status, errors = server.end()
+        lines = [json.loads(line) for line in errors.splitlines()]
+        self.assertEqual((status, [line["event"] for line in lines]),
+                         (0, ["limits", "listening", "stopping", "request", "stopped"]))
+        self.assertEqual(lines[0]["body_bytes"], 32 << 20)
+        self.assertEqual((lines[1]["url"], lines[1]["model_path"]), (server.url, MODEL))
+        self.assertEqual(lines[2]["timeout_s"], 0)
+        self.assertEqual((lines[4]["cut_requests"], lines[4]["cut_by"]),
+                         (1, "--shutdown-timeout 0"))
+        self.assertTrue(all("time" in line for line in lines))
+        # A fault ends it, before it listens and after.
+        for flags, status in ((("/nonexistent",), 3),
+                              ((MODEL, "--max-total-tokens", "100000000000000"), 4)):
+            result = subprocess.run([FORESAIL, "serve", *flags, "--port", "0", "--log-format",
+                                     "json"], capture_output=True, text=True, timeout=60)
+            lines = [json.loads(line) for line in result.stderr.splitlines()]
+            self.assertEqual((result.returncode, lines[-1]["event"]), (status, "error"))
+            self.assertNotIn("error:", lines[-1]["message"])
+
     def test_0_stopped_while_it_loads(self):
         process = subprocess.Popen([FORESAIL, "serve", MODEL, "--port", "0", "--log-format", "off"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -22,6 +22,10 @@ FIELDS = {
                 "output_tokens", "ttft_ms", "total_ms", "accept_length"},
     "refused": {"id", "method", "path", "status"},
     "ignored_field": {"id", "path", "name"},
+    "limits": {"body_bytes", "header_bytes", "header_fields", "unsent_bytes", "connections",
+               "running_requests", "queued_requests", "n"},
+    "listening": {"url", "model_path"},
+    "stopping": {"timeout_s"},
 }
 PLAIN = {"max_tokens": 24, "temperature": 0, "ignore_eos": True}
 MARKED = {"type": "object", "properties": {TEXT: {"const": TEXT}}, "required": [TEXT]}
@@ -184,14 +188,15 @@ class Logs(unittest.TestCase):
                     self.look_at_lines(log)
 
     def look_at_lines(self, log):
-        seen = []
+        seen, events = [], []
         for line in log.splitlines():
-            if not line.startswith("{"):
-                continue  # of the start and the end
             fields = json.loads(line)
+            events.append(fields["event"])
             self.assertLessEqual(set(fields), {"time", "event"} | FIELDS[fields["event"]], line)
-            if fields["event"] != "ignored_field":
+            if fields["event"] in ("request", "refused"):
                 seen.append(fields.get("outcome") or fields["status"])
+        self.assertEqual(events[:2], ["limits", "listening"])
+        self.assertIn("stopping", events)
         for what in ("client_gone", 400, 401, 403, 404):
             self.assertIn(what, seen)
         self.assertGreaterEqual(len(seen), len(ANSWERED) - 2 + len(REFUSED))
@@ -222,7 +227,7 @@ class Logs(unittest.TestCase):
                 limit = {} if path == "/generate" else {"max_tokens": 1}
                 status, answer = server.ask(path, json.dumps(limit | fields))
                 self.assertEqual(status, 200, (path, fields, answer))
-            lines = [json.loads(line) for line in server.end().splitlines() if line[0] == "{"]
+            lines = [json.loads(line) for line in server.end().splitlines()]
         told = [(line["path"], line["name"]) for line in lines if line["event"] == "ignored_field"]
         self.assertEqual(told[:6], [(COMPLETIONS, "max_tokns"), (COMPLETIONS, "stops"),
                                     (COMPLETIONS, "user"), (CHAT, "max_token"),
