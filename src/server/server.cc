@@ -41,7 +41,7 @@ class Server::Parts final : public HttpApplication {
 
   void serve(std::shared_ptr<Exchange> exchange) override;
   HttpResponse fault(int status, std::string_view code, const std::string& message) override;
-  void answered(const HttpRequest& request, int status) override;
+  void answered(const HttpRequest& request, const HttpResponse& response) override;
   bool closing() const override { return state.draining; }
 
   ServeOptions options;
@@ -195,13 +195,16 @@ HttpResponse Server::Parts::fault(int status, std::string_view code, const std::
   return to_response(api_error(status, std::string(code), message));
 }
 
-void Server::Parts::answered(const HttpRequest& request, int status) {
-  metrics.count_response(router.label(request.path), status);
-  if (status < 400) return;
-  log.write("refused", object_of({{"id", request.id},
+void Server::Parts::answered(const HttpRequest& request, const HttpResponse& response) {
+  metrics.count_response(router.label(request.path), response.status);
+  if (response.status < 400) return;
+  OrderedJson fields = object_of({{"id", request.id},
                                   {"method", request.method},
                                   {"path", request.path.substr(0, 200)},
-                                  {"status", status}}));
+                                  {"status", response.status}});
+  if (!response.param.empty()) fields["param"] = response.param;
+  if (!response.code.empty()) fields["code"] = response.code;
+  log.write("refused", fields);
 }
 
 Server::Server(ServeOptions options) : parts_(std::make_unique<Parts>(std::move(options))) {}

@@ -28,7 +28,7 @@ class Echo final : public foresail::HttpApplication {
                                const std::string& message) override {
     return {.status = status, .body = std::string(code) + message};
   }
-  void answered(const foresail::HttpRequest&, int) override {}
+  void answered(const foresail::HttpRequest&, const foresail::HttpResponse&) override {}
   bool closing() const override { return false; }
 };
 

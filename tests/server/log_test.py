@@ -20,7 +20,7 @@ MARK = "qzx"
 FIELDS = {
     "request": {"id", "path", "outcome", "choices", "finish", "prompt_tokens", "cached_tokens",
                 "output_tokens", "ttft_ms", "total_ms", "accept_length"},
-    "refused": {"id", "method", "path", "status"},
+    "refused": {"id", "method", "path", "status", "param", "code"},
     "ignored_field": {"id", "path", "name"},
     "limits": {"body_bytes", "header_bytes", "header_fields", "unsent_bytes", "connections",
                "running_requests", "queued_requests", "n"},
@@ -200,6 +200,35 @@ class Logs(unittest.TestCase):
         for what in ("client_gone", 400, 401, 403, 404):
             self.assertIn(what, seen)
         self.assertGreaterEqual(len(seen), len(ANSWERED) - 2 + len(REFUSED))
+
+    def test_a_refusal_says_why(self):
+        asked = [({"prompt": "a", "max_tokens": TEXT}, KEY, (400, "max_tokens", None)),
+                 ({"prompt": "a", "model": TEXT}, KEY, (404, "model", "model_not_found")),
+                 ({"prompt": {TEXT: TEXT}}, KEY, (400, "prompt", None)),
+                 ({"prompt": "a", "stream_options": {}}, KEY, (400, "stream_options", None)),
+                 ({"prompt": "a b " * 2000}, KEY, (400, "prompt", "context_length_exceeded")),
+                 ({"prompt": "a", "regex": "("}, KEY, (400, "regex", None)),
+                 ({"prompt": "a"}, WRONG, (401, None, "invalid_api_key"))]
+        for form in ("json", "text"):
+            with self.subTest(form), tempfile.TemporaryDirectory() as folder:
+                server = LoggedServer(form, folder)
+                for fields, key, (status, param, code) in asked:
+                    answer = server.ask(COMPLETIONS, json.dumps(fields), key)
+                    error = json.loads(answer[1])["error"]
+                    self.assertEqual((answer[0], error["param"], error["code"]),
+                                     (status, param, code), fields)
+                lines = [line for line in server.end().splitlines() if "refused" in line]
+                self.assertEqual(len(lines), len(asked))
+                for line, (_, _, (status, param, code)) in zip(lines, asked):
+                    if form == "json":
+                        told = json.loads(line)
+                        self.assertEqual((told["status"], told.get("param"), told.get("code")),
+                                         (status, param, code))
+                        continue
+                    end = f" status={status}"
+                    for name, value in (("param", param), ("code", code)):
+                        end += f' {name}="{value}"' if value else ""
+                    self.assertTrue(line.endswith(end), (line, end))
 
     def test_a_field_that_nothing_reads_is_named_once(self):
         served = {  # among them fields that are read only where another has some value, and null

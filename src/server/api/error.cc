@@ -67,7 +67,8 @@ std::string to_json(const ApiError& error) {
 }
 
 HttpResponse to_response(const ApiError& error) {
-  HttpResponse response{.status = error.status, .body = to_json(error)};
+  HttpResponse response{
+      .status = error.status, .body = to_json(error), .param = error.param, .code = error.code};
   if (error.retry_after_s > 0)
     response.fields.emplace_back("Retry-After", std::to_string(error.retry_after_s));
   if (error.status == 401) response.fields.emplace_back("WWW-Authenticate", "Bearer");

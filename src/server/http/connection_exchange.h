@@ -26,12 +26,12 @@ class ConnectionExchange final : public Exchange,
     // Inside a stream there is no place for an answer.
     if (streaming_) return connection_->lose_client();
     if (!connection_->has_room_for(response)) response = connection_->no_room();
-    note(response.status);
+    note(response);
     connection_->send(std::move(response));
   }
   void start_stream(HttpResponse head) override {
     if (over_) return;
-    note(head.status);
+    note(head);
     connection_->start_stream(head);
     streaming_ = true;
   }
@@ -93,9 +93,9 @@ class ConnectionExchange final : public Exchange,
   }
 
  private:
-  void note(int status) {
+  void note(const HttpResponse& response) {
     answered_ = true;
-    connection_->application_.answered(request_, status);
+    connection_->application_.answered(request_, response);
   }
 
   struct TurnsEnd {

@@ -49,7 +49,7 @@ class HttpApplication {
   // The body of a refusal that never became a request.
   virtual HttpResponse fault(int status, std::string_view code, const std::string& message) = 0;
   // An answer begins to go out.
-  virtual void answered(const HttpRequest& request, int status) = 0;
+  virtual void answered(const HttpRequest& request, const HttpResponse& response) = 0;
   // Answers say "Connection: close" and idle connections end.
   virtual bool closing() const = 0;
 };

@@ -27,6 +27,8 @@ struct HttpResponse {
   std::string body;
   std::string content_type = "application/json";
   HttpFields fields;  // further ones
+  // Of a refusal, for the log: what the body calls the same. Fixed names, never a client's text.
+  std::string param = {}, code = {};
 };
 
 std::string_view http_reason(int status);
