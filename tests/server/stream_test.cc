@@ -104,7 +104,8 @@ TEST_F(EventStream, Row61StreamOptionsNeedAStream) {
   expect_refused(complete({{"stream_options", {{"include_usage", true}}}}), "stream_options",
                  "'stream' is true");
   expect_refused(complete({{"stream", true}, {"stream_options", {{"include_usage", 1}}}}),
-                 "stream_options", "true or false");
+                 "stream_options.include_usage",
+                 "'stream_options.include_usage' must be true or false, not ");
 }
 
 TEST_F(EventStream, EveryEventIsSentAtOnce) {

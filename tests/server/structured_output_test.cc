@@ -101,7 +101,19 @@ TEST_F(StructuredOutput, Refused) {
   refused({{"json_schema", "{"}}, "json_schema", "is no JSON");
   refused({{"guided_choice", OrderedJson::array()}}, "guided_choice", "list");
   refused({{"ebnf", "root ::= \"a\""}}, "ebnf", "not supported");
-  refused({{"structured_outputs", {{"grammar", "x"}}}}, "structured_outputs", "grammar");
+  const auto refused_group = [&](const OrderedJson& parts, const char* part, const char* message) {
+    refused({{"structured_outputs", parts}}, (std::string("structured_outputs.") + part).c_str(),
+            message);
+  };
+  refused_group({{"grammar", "x"}}, "grammar", "'structured_outputs.grammar' is not supported");
+  refused_group({{"regex", 1}}, "regex", "'structured_outputs.regex' must be a string");
+  refused_group({{"regex", "foo**"}}, "regex", "quantifier");
+  refused_group({{"regex", "a"}, {"choice", {"b"}}}, "choice",
+                "'structured_outputs.choice' and 'structured_outputs.regex' exclude each other");
+  refused({{"structured_outputs", {{"regex", "a"}}}, {"guided_regex", "a"}},
+          "structured_outputs.regex",
+          "'structured_outputs.regex' and 'guided_regex' exclude each other");
+  refused({{"structured_outputs", 1}}, "structured_outputs", "an object");
   refused({{"regex", "a"}, {"min_tokens", 3}}, "min_tokens", "structured output");
   refused({{"regex", std::string(60'000, '(')}}, "regex", "nested deeper");
   refused({{"regex", "a{1,1000000}"}}, "regex", "too large");
@@ -110,6 +122,10 @@ TEST_F(StructuredOutput, Refused) {
   refused({{"tool_choice", "required"}}, "tool_choice", "tools");
   expect_refused(post("/generate", {{"text", "a"}, {"sampling_params", {{"regex", "("}}}}),
                  "sampling_params.regex", "')'");
+  expect_refused(post("/generate", {{"text", "a"},
+                                    {"sampling_params", {{"regex", "a"}, {"json_schema", "{}"}}}}),
+                 "sampling_params.regex",
+                 "'sampling_params.regex' and 'sampling_params.json_schema' exclude each other");
 }
 
 // A server that reads calls and reasoning; the markers are no tokens of this model, so text.

@@ -87,7 +87,7 @@ void read_openai_options(JsonObject& fields, const ServedModel& model, Generatio
   usage.boolean("include_usage", spec.include_usage);
   usage.boolean("continuous_usage_stats", spec.continuous_usage);
   spec.continuous_usage = spec.continuous_usage && spec.include_usage;
-  if (usage.fault()) fields.refuse("stream_options", usage.fault()->message);
+  fields.take_fault(usage);
 }
 
 bool asks_for_something(const OrderedJson& value) {

@@ -59,13 +59,13 @@ void JsonObject::add_unread(size_t most, std::vector<std::string>& out) const {
   for (const auto& [name, value] : object_.items()) {
     if (out.size() >= most) return;
     if (is_name(name) && std::find(read_.begin(), read_.end(), &value) == read_.end())
-      out.push_back(path_ + name);
+      out.push_back(full_name(name));
   }
 }
 
 void JsonObject::refuse(std::string_view name, const std::string& message) {
   if (fault_) return;
-  const std::string param = fmt::format("{}{}", path_, name);
+  const std::string param = full_name(name);
   fault_ = InputError{fmt::format("'{}' {}", param, message), param};
 }
 

@@ -45,7 +45,13 @@ class JsonObject {
   // {"token id": bias}
   void logit_bias(std::vector<std::pair<int32_t, float>>& out);
 
+  // With the path.
+  std::string full_name(std::string_view name) const { return path_ + std::string(name); }
   void refuse(std::string_view name, const std::string& message);
+  // That of an object inside, whose path says where it stands.
+  void take_fault(const JsonObject& inside) {
+    if (!fault_) fault_ = inside.fault_;
+  }
   const std::optional<InputError>& fault() const { return fault_; }
 
  private:

@@ -215,14 +215,15 @@ OutputForm read_output_form(JsonObject& fields) {
     const OrderedJson none = OrderedJson::object();
     JsonObject inside(group->is_object() ? *group : none);
     for (const char* unknown : {"grammar", "structural_tag"})
-      if (inside.has(unknown)) fields.refuse(name, fmt::format("\"{}\" is not supported", unknown));
-    read(inside, "json", Kind::kJsonSchema, name);
-    read(inside, "regex", Kind::kRegex, name);
-    read(inside, "choice", Kind::kChoice, name);
-    read(inside, "json_object", Kind::kJsonObject, name);
+      if (inside.has(unknown)) fields.refuse(name + "." + unknown, "is not supported");
+    for (const auto& [part, kind] :
+         {std::pair("json", Kind::kJsonSchema), std::pair("regex", Kind::kRegex),
+          std::pair("choice", Kind::kChoice), std::pair("json_object", Kind::kJsonObject)})
+      read(inside, part, kind, name + "." + part);
   }
   if (forms.size() > 1)
-    fields.refuse(forms[1].field, fmt::format("and '{}' exclude each other", forms[0].field));
+    fields.refuse(forms[1].field,
+                  fmt::format("and '{}' exclude each other", fields.full_name(forms[0].field)));
   return forms.empty() ? OutputForm() : std::move(forms[0]);
 }
 
