@@ -26,6 +26,7 @@ struct ServeLoadFlags {
   int warmup_requests = 1, ready_timeout_s = 600;
   double temperature = 0;
   bool keep_eos = false, flush_cache = false, json = false;
+  bool waits_to_listen = false;
 };
 
 LoadApi api_of(const std::string& backend) {
@@ -61,10 +62,13 @@ class LoadServer {
 };
 
 // The model's name, where none was given, and what the server can tell beyond OpenAI's API.
-void look_at(const LoadServer& server, int ready_timeout_s, LoadTarget& target) {
+void look_at(const LoadServer& server, const ServeLoadFlags& flags, LoadTarget& target) {
   HttpReply reply = server.get("/v1/models");
-  // It is there and loads its model.
-  for (int waited_s = 0; reply.status == 503 && waited_s < ready_timeout_s; ++waited_s) {
+  // It is there and loads its model, or is yet to come, which may also be a slip of the address.
+  const auto is_on_its_way = [&] {
+    return reply.status == 503 || (reply.refused && flags.waits_to_listen);
+  };
+  for (int waited_s = 0; is_on_its_way() && waited_s < flags.ready_timeout_s; ++waited_s) {
     std::this_thread::sleep_for(std::chrono::seconds(1));
     reply = server.get("/v1/models");
   }
@@ -161,7 +165,7 @@ void bench_serve(ServeLoadFlags& flags) {
       throw_error(ErrorCode::kUsage, "--extra-request-body must be a JSON object");
   }
   const LoadServer server(target);
-  look_at(server, flags.ready_timeout_s, target);
+  look_at(server, flags, target);
   flags.run.seed = flags.random.seed;
   const std::vector<LoadPrompt> prompts = make_prompts(server, flags);
   for (int i = 0; i < flags.warmup_requests; ++i) {
@@ -242,7 +246,7 @@ void add_bench_serve(Command& bench) {
   add("--warmup-requests", flags->warmup_requests, "sent before and not counted")
       ->check(number_in(0, 1000));
   add("--ready-check-timeout-sec", flags->ready_timeout_s,
-      "seconds for the server to load its model")
+      "seconds for the server to load its model, and where this is given, to listen")
       ->check(number_in(0, 86400));
   add("--seed", flags->random.seed, "of prompts, lengths and arrivals");
   add("--temperature", flags->temperature, "of every request")->check(number_in(0.0, 2.0));
@@ -252,7 +256,10 @@ void add_bench_serve(Command& bench) {
                       "a JSON object whose members go into every request");
   command->add_option("--output-file", flags->output_file, "a JSON line is appended to it");
   command->add_flag("--json", flags->json, "print the JSON line instead of the report");
-  command->callback([flags] { bench_serve(*flags); });
+  command->callback([flags, command] {
+    flags->waits_to_listen = command->count("--ready-check-timeout-sec") > 0;
+    bench_serve(*flags);
+  });
 }
 
 }  // namespace foresail

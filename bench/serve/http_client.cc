@@ -36,6 +36,7 @@ class Socket {
       const int on = 1;
       setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       if (connect(descriptor_, one->ai_addr, one->ai_addrlen) == 0) break;
+      refused_ = errno == ECONNREFUSED;
       error_ = fmt::format("cannot connect to {}:{}: {}", address.host, address.port,
                            std::strerror(errno));
       close(std::exchange(descriptor_, -1));
@@ -49,6 +50,7 @@ class Socket {
 
   bool open() const { return descriptor_ >= 0; }
   const std::string& error() const { return error_; }
+  bool refused() const { return refused_; }
   bool send_all(std::string_view bytes) const {
     while (!bytes.empty()) {
       const ssize_t sent = send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -65,6 +67,7 @@ class Socket {
 
  private:
   int descriptor_ = -1;
+  bool refused_ = false;
   std::string error_;
   char buffer_[64 << 10];
 };
@@ -185,6 +188,7 @@ HttpReply http_call(const HttpAddress& address, const HttpCall& call) {
   Socket socket(address, call.timeout_s);
   if (!socket.open()) {
     reply.error = socket.error();
+    reply.refused = socket.refused();
     return reply;
   }
   if (!socket.send_all(request_text(address, call))) {

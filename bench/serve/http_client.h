@@ -17,9 +17,10 @@ struct HttpAddress {
 HttpAddress parse_http_address(const std::string& url);
 
 struct HttpReply {
-  int status = 0;     // 0: none came
-  std::string body;   // unless it went to `on_piece`
-  std::string error;  // why there is no answer, or not all of it
+  int status = 0;        // 0: none came
+  std::string body;      // unless it went to `on_piece`
+  std::string error;     // why there is no answer, or not all of it
+  bool refused = false;  // nothing listens there
   bool ok() const { return status == 200 && error.empty(); }
 };
 

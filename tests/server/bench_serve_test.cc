@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "base/file.h"
 #include "bench/serve/load_prompts.h"
@@ -276,6 +277,27 @@ TEST_F(BenchServe, Errors) {
   EXPECT_EQ(run(here() + "--model other --num-prompts 1"), 2);
   EXPECT_NE(errors_.find("does not exist"), std::string::npos) << errors_;
   EXPECT_EQ(run(here() + "--dataset-name openai"), 2);
+}
+
+// Only where it is told how long: without, a slip of the address shows at once.
+TEST_F(BenchServe, WaitsForAServerToListen) {
+  ServeOptions options = tales_options();
+  options.address.port = Server(options).port();  // free again
+  const std::string load = "--base-url http://127.0.0.1:" + std::to_string(options.address.port) +
+                           " --num-prompts 1 --random-input-len 4 --random-output-len 2 ";
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(run(load), 2);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(900)) << "no pause";
+  EXPECT_EQ(run(load + "--ready-check-timeout-sec 1"), 2);
+  EXPECT_THAT(errors_, testing::HasSubstr("is the server running?"));
+  EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(1000));
+  int status = -1;
+  std::thread bench([&] { status = run(load + "--ready-check-timeout-sec 60"); });
+  std::this_thread::sleep_for(milliseconds(500));
+  Server server(options);
+  server.load();
+  bench.join();
+  EXPECT_EQ(status, 0) << errors_;
 }
 
 TEST_F(BenchServe, AServerWithKeysIsToldApartFromOneWithoutModels) {
