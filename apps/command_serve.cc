@@ -239,6 +239,7 @@ void add_http_flags(Command& command, ServeFlags& flags) {
 void add_serve_command(Command& app) {
   auto flags = std::make_shared<ServeFlags>();
   Command* command = app.add_subcommand("serve", "Serve a model over HTTP, with OpenAI's API");
+  flags->engine.model.quiet_help = "only the ready line at start-up";
   add_engine_flags(*command, flags->engine);
   add_http_flags(*command, *flags);
   ServeOptions& serve_options = flags->serve;

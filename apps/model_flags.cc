@@ -133,7 +133,7 @@ void add_model_flags(Command& command, ModelFlags& flags, bool speculative) {
                     "build ragged chunk plans that nothing reads, to measure their cost");
   attention.add_flag("--explain-plan", flags.explain_plan,
                      "print every distinct attention plan on stderr");
-  log.add_flag("--quiet", flags.quiet, "no start-up line");
+  log.add_flag("--quiet", flags.quiet, flags.quiet_help);
   if (!speculative) return;
   SpeculativeOptions& spec = options.speculative;
   speculation

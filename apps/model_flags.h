@@ -17,6 +17,7 @@ struct ModelFlags {
   int draft_width = 1;
   double simulate_accept_length = 0.0;  // 0: off
   bool quiet = false;
+  std::string quiet_help = "no start-up line";
   bool explain_plan = false;
   const Command* command = nullptr;  // which flags were given
 };

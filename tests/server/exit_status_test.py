@@ -80,6 +80,15 @@ class ExitStatus(unittest.TestCase):
             why = "--shutdown-timeout 0" if timeout == "0" else "the second signal"
             self.assertEqual(server.end(), (0, f"stopped: {what} cut off by {why}\n"))
 
+    def test_quiet_is_what_its_help_says(self):
+        text = subprocess.run([FORESAIL, "serve", "--help"], capture_output=True, text=True,
+                              check=True).stdout
+        self.assertRegex(text, "--quiet +only the ready line at start-up\n")
+        server = Serve("--quiet", log="text")
+        self.assertTrue(server.ready.startswith("ready "))
+        server.term()
+        self.assertEqual(server.end(), (0, ""))
+
     def test_every_line_is_an_object_where_the_log_is_json(self):
         server = Serve("--device", "ref", "--context-length", "2048", "--shutdown-timeout", "0",
                        log="json")
