@@ -11,6 +11,7 @@
 #include "server/generation.h"
 #include "server/http/http_server.h"
 #include "server/routes.h"
+#include "text/tool_probe.h"
 
 namespace foresail {
 namespace {
@@ -109,6 +110,13 @@ void Server::Parts::load() {
         model.chat_template ? model.chat_template->source(true) : Result<std::string>("");
     model.syntax = ChatSyntax::choose(options.reasoning_parser, options.tool_call_parser,
                                       source.value_or(""), *model.tokenizer);
+    // Where "auto" finds the format, the template speaks of calls.
+    if (options.tool_call_parser != "auto" && model.syntax.tools != nullptr &&
+        model.chat_template != nullptr && leaves_out_tools(*model.chat_template))
+      log.write("tools_not_shown",
+                object_of({{"reason",
+                            "--tool-call-parser is given, but the chat template leaves tools out: "
+                            "the model does not see those of a request"}}));
   }
   model.both_reasoning_fields = options.both_reasoning_fields;
   model.incremental_generate = options.incremental_generate;

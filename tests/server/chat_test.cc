@@ -3,6 +3,7 @@
 #include "server/api/generation_spec.h"
 #include "server/api/rendered_chat.h"
 #include "server/live_server.h"
+#include "text/tool_probe.h"
 
 namespace foresail {
 namespace {
@@ -181,6 +182,25 @@ TEST_F(Chat, WhatIsNotServedIsNamed) {
   expect_refused(chat({{"logprobs", 5}}), "logprobs", "true or false");
   EXPECT_EQ(chat({{"tools", tools}, {"tool_choice", "none"}}).status, 200);
   EXPECT_EQ(chat({{"response_format", {{"type", "text"}}}, {"logprobs", false}}).status, 200);
+}
+
+TEST(ToolProbe, TellsTemplatesThatLeaveOutTools) {
+  const auto leaves_out = [](const std::string& source) {
+    return leaves_out_tools(*ChatTemplate::parse(source));
+  };
+  const std::string talk = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}";
+  const std::string list = "{{ tools | tojson }}";
+  EXPECT_TRUE(leaves_out(talk)) << "the role alone shows no tools";
+  EXPECT_TRUE(leaves_out("{% if tools %}You have tools. {% endif %}" + talk));
+  EXPECT_FALSE(leaves_out(list + talk));
+  EXPECT_FALSE(leaves_out("{% for t in tools %}{{ t.function.name }}{% endfor %}" + talk));
+  // Only beside a system message; no system message at all; nothing that renders.
+  EXPECT_FALSE(leaves_out("{% if messages[0].role == 'system' %}" + list + "{% endif %}" + talk));
+  const std::string no_system =
+      "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}";
+  EXPECT_FALSE(leaves_out(no_system + list + talk));
+  EXPECT_TRUE(leaves_out(no_system + talk));
+  EXPECT_FALSE(leaves_out("{{ raise_exception('no') }}"));
 }
 
 }  // namespace

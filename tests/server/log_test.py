@@ -8,11 +8,12 @@ import http.client
 import json
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 import unittest
 
-from foresail_serve import Server
+from foresail_serve import MODEL, Server
 
 # In every place where a client's text or a key may stand.
 TEXT, KEY, ADMIN, WRONG = "qzxtext", "qzxkey", "qzxroot", "qzxwrong"
@@ -229,6 +230,23 @@ class Logs(unittest.TestCase):
                     for name, value in (("param", param), ("code", code)):
                         end += f' {name}="{value}"' if value else ""
                     self.assertTrue(line.endswith(end), (line, end))
+
+    def test_tools_that_the_template_leaves_out(self):
+        shows = "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}"
+        forced = ("--tool-call-parser", "deepseek_v3")
+        with tempfile.TemporaryDirectory() as model:
+            for name in os.listdir(MODEL):
+                os.symlink(os.path.join(os.path.abspath(MODEL), name), os.path.join(model, name))
+            with open(os.path.join(model, "chat_template.jinja"), "w", encoding="utf-8") as file:
+                file.write(shows)
+            for path, flags, count in ((MODEL, forced, 1), (MODEL, (), 0), (model, forced, 0),
+                                       (MODEL, ("--tool-call-parser", "none"), 0)):
+                server = Server("--threads", "1", "--context-length", "1024", *flags, model=path,
+                                log="json", stderr=subprocess.PIPE)
+                server.term()
+                errors = server.process.communicate(timeout=60)[1]
+                events = [json.loads(line)["event"] for line in errors.splitlines()]
+                self.assertEqual(events.count("tools_not_shown"), count, (path, flags, errors))
 
     def test_a_field_that_nothing_reads_is_named_once(self):
         served = {  # among them fields that are read only where another has some value, and null
