@@ -78,16 +78,17 @@ void compare(const BatchBenchFlags& flags, LoadedModel& model, BatchBench& bench
                               {"sha256", hashes[0]}}));
     return;
   }
-  print_figures_header("the round of median TPOT");
-  print_figures("no-" + toggle_name, median_run(runs[0]));
-  print_figures(toggle_name, median_run(runs[1]));
+  const bool on_device = !model.kernels().memory().is_host();
+  print_figures_header("the round of median TPOT", on_device);
+  print_figures("no-" + toggle_name, median_run(runs[0]), on_device);
+  print_figures(toggle_name, median_run(runs[1]), on_device);
   fmt::print(
       "change by {}: TPOT {:+.2f} % +- {:.2f}, TTFT {:+.2f} % +- {:.2f} (95 %; the mean of {} "
       "interleaved rounds, each its own pair: not the ratio of the rows above)\n{}token ids sha256 "
       "{} in every run\n{}\n",
       toggle_name, tpot.mean, tpot.half_width, ttft.mean, ttft.half_width, rounds,
       did_nothing ? "the toggle left out no work here: what differs is noise\n" : "", hashes[0],
-      figures_notes(flags));
+      figures_notes(flags, on_device));
 }
 
 }  // namespace

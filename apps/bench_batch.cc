@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <functional>
 
 #include "apps/flag_checks.h"
 #include "base/checked_math.h"
@@ -83,24 +84,64 @@ Json figures_json(const BatchFigures& f) {
           {"gpu_idle_share", or_null(f.idle_share)}};
 }
 
-void print_figures_header(const char* first) {
-  fmt::print(
-      "{:<28} {:>9} {:>10} {:>10} {:>9} {:>7} {:>9} {:>9} {:>7} {:>9} {:>9} {:>7} {:>6} {:>8} "
-      "{:>8} {:>7} {:>8} {:>6} {:>8} {:>9} {:>9} {:>6}\n",
-      first, "TTFT ms", "mean TPOT", "med. TPOT", "tok/s", "accept", "ITL/chunk", "ITL/token",
-      "plans", "builds", "build us", "ragged", "waits", "up kB", "down kB", "passes", "replays",
-      "ahead", "host us", "la./pass", "la./layer", "idle %");
+namespace {
+
+struct Column {
+  const char* title;
+  int width, digits;
+  double (*value)(const BatchFigures&);
+  bool of_device = false;  // says nothing on the CPU
+};
+
+constexpr Column kColumns[] = {
+    {"TTFT ms", 9, 2, [](const BatchFigures& f) { return f.ttft_ms; }},
+    {"mean TPOT", 10, 3, [](const BatchFigures& f) { return f.mean_tpot_ms; }},
+    {"med. TPOT", 10, 3, [](const BatchFigures& f) { return f.median_tpot_ms; }},
+    {"tok/s", 9, 1, [](const BatchFigures& f) { return f.tokens_per_s; }},
+    {"accept", 7, 2, [](const BatchFigures& f) { return f.accept_length; }},
+    {"ITL/chunk", 9, 3, [](const BatchFigures& f) { return f.itl_chunk_ms; }},
+    {"ITL/token", 9, 3, [](const BatchFigures& f) { return f.itl_token_ms; }},
+    {"plans", 7, 2, [](const BatchFigures& f) { return f.plans_per_step; }},
+    {"builds", 9, 2, [](const BatchFigures& f) { return f.builds_per_step; }},
+    {"build us", 9, 1, [](const BatchFigures& f) { return f.metadata_us_per_step; }},
+    {"ragged", 7, 0,
+     [](const BatchFigures& f) { return static_cast<double>(f.prefill_ragged_plans); }},
+    {"waits", 6, 2, [](const BatchFigures& f) { return f.waits; }, true},
+    {"up kB", 8, 1, [](const BatchFigures& f) { return f.upload_kb; }, true},
+    {"down kB", 8, 1, [](const BatchFigures& f) { return f.download_kb; }, true},
+    {"passes", 7, 2, [](const BatchFigures& f) { return f.passes; }, true},
+    {"replays", 8, 2, [](const BatchFigures& f) { return f.replays; }, true},
+    {"ahead", 6, 2, [](const BatchFigures& f) { return f.ahead; }, true},
+    {"host us", 8, 1, [](const BatchFigures& f) { return f.host_us; }, true},
+    {"la./pass", 9, 1, [](const BatchFigures& f) { return f.launches_per_pass; }, true},
+    {"la./layer", 9, 2, [](const BatchFigures& f) { return f.launches_per_layer; }, true},
+    {"idle %", 6, 2, [](const BatchFigures& f) { return 100 * f.idle_share; }, true}};
+
+void print_line(const std::string& first, bool on_device,
+                const std::function<std::string(const Column&)>& text) {
+  std::string line = fmt::format("{:<28}", first);
+  for (const Column& column : kColumns)
+    if (on_device || !column.of_device) line += fmt::format(" {:>{}}", text(column), column.width);
+  fmt::print("{}\n", line);
 }
-void print_figures(const std::string& name, const BatchFigures& f) {
-  fmt::print(
-      "{:<28} {:>9.2f} {:>10.3f} {:>10.3f} {:>9.1f} {:>7.2f} {:>9.3f} {:>9.3f} {:>7.2f} {:>9.2f} "
-      "{:>9.1f} {:>7} {:>6.2f} {:>8.1f} {:>8.1f} {:>7.2f} {:>8.2f} {:>6.2f} {:>8.1f} {:>9} {:>9} "
-      "{:>6}\n",
-      name, f.ttft_ms, f.mean_tpot_ms, f.median_tpot_ms, f.tokens_per_s, f.accept_length,
-      f.itl_chunk_ms, f.itl_token_ms, f.plans_per_step, f.builds_per_step, f.metadata_us_per_step,
-      f.prefill_ragged_plans, f.waits, f.upload_kb, f.download_kb, f.passes, f.replays, f.ahead,
-      f.host_us, or_dash(f.launches_per_pass, 1), or_dash(f.launches_per_layer, 2),
-      or_dash(100 * f.idle_share, 2));
+
+}  // namespace
+
+void print_figures_header(const std::string& first, bool on_device) {
+  print_line(first, on_device, [](const Column& column) { return std::string(column.title); });
+}
+void print_figures(const std::string& name, const BatchFigures& figures, bool on_device) {
+  print_line(name, on_device,
+             [&](const Column& column) { return or_dash(column.value(figures), column.digits); });
+}
+void print_medians(const std::vector<BatchFigures>& runs, bool on_device) {
+  print_line("median", on_device, [&](const Column& column) {
+    std::vector<double> values;
+    for (const BatchFigures& run : runs) {
+      if (const double value = column.value(run); !std::isnan(value)) values.push_back(value);
+    }
+    return or_dash(values.empty() ? NAN : median_of(std::move(values)), column.digits);
+  });
 }
 
 std::string unreal_notes(const BatchBenchFlags& flags) {
@@ -113,20 +154,19 @@ std::string unreal_notes(const BatchBenchFlags& flags) {
   return text;
 }
 
-std::string figures_notes(const BatchBenchFlags& flags) {
-  return "ms; TPOT: (end - first token) / (output tokens - 1) of each request; accept: 1 + "
-         "accepted "
-         "drafts / verify passes; plans, builds, build us: attention plans, metadata builds and "
-         "their "
-         "time per iteration; ragged: plans of prefill; waits of the host for a GPU, kB sent to it "
-         "and "
-         "fetched, its passes and graphs launched, per iteration; ahead: share of iterations "
-         "launched "
-         "before the outcome of the last was known; host us: of an iteration what was no waiting "
-         "for "
-         "the GPU; la./pass, la./layer: kernels of a recorded pass and of one target layer; idle: "
-         "of the GPU's time what lay between graphs, copies included (the timed run)" +
-         unreal_notes(flags);
+std::string figures_notes(const BatchBenchFlags& flags, bool on_device) {
+  std::string text =
+      "ms; TPOT: (end - first token) / (output tokens - 1) of each request; accept: 1 + accepted "
+      "drafts / verify passes; plans, builds, build us: attention plans, metadata builds and their "
+      "time per iteration; ragged: plans of prefill";
+  if (on_device)
+    text +=
+        "; waits of the host for a GPU, kB sent to it and fetched, its passes and graphs launched, "
+        "per iteration; ahead: share of iterations launched before the outcome of the last was "
+        "known; host us: of an iteration what was no waiting for the GPU; la./pass, la./layer: "
+        "kernels of a recorded pass and of one target layer; idle: of the GPU's time what lay "
+        "between graphs, copies included (the timed run)";
+  return text + unreal_notes(flags);
 }
 
 std::unique_ptr<LoadedModel> load_for_batch(BatchBenchFlags& flags) {
@@ -179,7 +219,7 @@ void bench_on_device(const BatchBenchFlags& flags, LoadedModel& model, BatchBenc
       json["kind"] = ahead ? "timed" : "timed, waiting";
       fmt::print("{}\n", json.dump());
     } else {
-      print_figures(ahead ? "timed" : "timed, waiting", timed);
+      print_figures(ahead ? "timed" : "timed, waiting", timed, true);
     }
   }
   if (flags.bench.synthetic_context) return;
@@ -218,16 +258,19 @@ void bench_batch(BatchBenchFlags& flags, int runs) {
   const auto model = load_for_batch(flags);
   BatchBench bench(*model, flags.bench);
   bench.run();
-  if (!flags.json) print_figures_header("run");
+  const bool on_device = !model->kernels().memory().is_host();
+  if (!flags.json) print_figures_header("run", on_device);
+  std::vector<BatchFigures> figures;
   for (int run = 0; run < runs; ++run) {
-    const BatchFigures figures = figures_of(bench.run());
+    figures.push_back(figures_of(bench.run()));
     if (flags.json)
-      fmt::print("{}\n", json_text(figures_json(figures)));
+      fmt::print("{}\n", json_text(figures_json(figures.back())));
     else
-      print_figures(std::to_string(run + 1), figures);
+      print_figures(std::to_string(run + 1), figures.back(), on_device);
   }
-  if (!model->kernels().memory().is_host()) bench_on_device(flags, *model, bench);
-  if (!flags.json) fmt::print("{}\n", figures_notes(flags));
+  if (!flags.json) print_medians(figures, on_device);
+  if (on_device) bench_on_device(flags, *model, bench);
+  if (!flags.json) fmt::print("{}\n", figures_notes(flags, on_device));
 }
 
 }  // namespace foresail

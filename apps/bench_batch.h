@@ -34,12 +34,15 @@ struct BatchFigures {
 };
 BatchFigures figures_of(const BatchBenchResult& run);
 Json figures_json(const BatchFigures& figures);
-void print_figures_header(const char* first);
-void print_figures(const std::string& name, const BatchFigures& figures);
-// What the columns mean, and what was pretended.
+// The table, of which some columns are shown only where a device was asked for something.
+void print_figures_header(const std::string& first, bool on_device);
+void print_figures(const std::string& name, const BatchFigures& figures, bool on_device);
+// Of every column by itself.
+void print_medians(const std::vector<BatchFigures>& runs, bool on_device);
 // What makes figures unreal, a line each; empty: nothing does.
 std::string unreal_notes(const BatchBenchFlags& flags);
-std::string figures_notes(const BatchBenchFlags& flags);
+// What the columns mean, and what was pretended.
+std::string figures_notes(const BatchBenchFlags& flags, bool on_device);
 
 // With a list, several batch sizes.
 void add_batch_options(Command& command, BatchBenchFlags& flags,

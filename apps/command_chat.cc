@@ -220,7 +220,7 @@ void chat(ChatFlags& flags) {
         key.get());
     fmt::print("\n");
     std::fflush(stdout);
-    if (stats.finish == FinishReason::kLength && (flags.stats || isatty(STDOUT_FILENO) != 0))
+    if (stats.finish == FinishReason::kLength)
       print_cut(stats.output_tokens, room < flags.generation.max_tokens);
     if (flags.stats)
       print_stats(stats, model->drafter() != nullptr,

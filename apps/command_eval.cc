@@ -147,11 +147,11 @@ std::vector<std::string> read_prompts(const std::string& path) {
     const auto parsed = parse_json(line);
     if (!parsed || !parsed->is_object() || !parsed->contains("prompt") ||
         !(*parsed)["prompt"].is_string())
-      throw_error(ErrorCode::kUsage, "{}:{}: expected a JSON object with a text \"prompt\"", path,
-                  number);
+      throw_error(ErrorCode::kUsage, "{} line {}: expected a JSON object with a text \"prompt\"",
+                  input_name(path), number);
     prompts.push_back((*parsed)["prompt"].get<std::string>());
   }
-  if (prompts.empty()) throw_error(ErrorCode::kUsage, "{} holds no prompts", path);
+  if (prompts.empty()) throw_error(ErrorCode::kUsage, "{} holds no prompts", input_name(path));
   return prompts;
 }
 

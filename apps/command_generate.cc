@@ -192,10 +192,10 @@ void generate(GenerateFlags& flags) {
         ErrorCode::kModel,
         "{} line {}: failed, by logits without a number or an error told above; such lines have "
         "finish_reason \"error\"",
-        flags.requests, failed->line);
+        input_name(flags.requests), failed->line);
   if (refused.empty()) return;
   const Answer& first = *refused[0];
-  throw_error(ErrorCode::kUsage, "{} line {}: {}{}", flags.requests, first.line,
+  throw_error(ErrorCode::kUsage, "{} line {}: {}{}", input_name(flags.requests), first.line,
               first.error->message,
               refused.size() == 1 ? "" : fmt::format(" (and {} more lines)", refused.size() - 1));
 }

@@ -29,7 +29,8 @@ struct SamplingParams {
 
 class Grammar;
 
-// What the whole output must be. JSON is compact, and the output ends where nothing may follow.
+// What the whole output must be. JSON comes with at most one space after a comma or colon and none
+// elsewhere, and the output ends where nothing may follow.
 enum class OutputFormat { kText, kJsonObject, kJsonSchema, kRegex };
 
 struct Request {

@@ -109,8 +109,12 @@ std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes
   return read_file(path, max_bytes, ErrorCode::kModel);
 }
 
+std::string input_name(const std::string& path) {
+  return path == "-" ? "standard input" : path;
+}
+
 std::string read_input(const std::string& path, uint64_t max_bytes) {
-  if (path == "-") return read_stream(std::cin, "standard input", max_bytes);
+  if (path == "-") return read_stream(std::cin, input_name(path), max_bytes);
   std::error_code ignored;
   const auto status = std::filesystem::status(path, ignored);
   if (!std::filesystem::is_fifo(status) && !std::filesystem::is_character_file(status))

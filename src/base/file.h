@@ -44,6 +44,8 @@ std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes
 // What a flag of the user's names: a file, a pipe (the shell's `<(...)`), or "-" for standard
 // input. Throws Error{kUsage}.
 std::string read_input(const std::string& path, uint64_t max_bytes);
+// What a message calls it.
+std::string input_name(const std::string& path);
 
 // Where to write what shall become `path`: a temporary name beside it, or `path` itself where that
 // is a device, a pipe or a folder, since a rename would put a plain file in its place.

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "checkpoint/config_fields.h"
+#include "checkpoint/draft_head_signs.h"
 #include "checkpoint/generation_config.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/moe_parser.h"
@@ -50,26 +51,15 @@ std::string_view family_of(std::string_view name) {
   return {};
 }
 
-std::string first_architecture(const ConfigFields& fields) {
-  if (!fields.has("architectures")) return {};
-  const Json& list = fields.at("architectures");
-  if (!list.is_array() || list.empty() || !list[0].is_string())
-    fields.fail("architectures", "it must be a list of class names");
-  return list[0].get<std::string>();
-}
-
 // Of EAGLE heads: config.json looks like a model's, and in the MLA ones even the family is known.
 void refuse_draft_head(const ConfigFields& fields, const std::string& architecture) {
-  const bool is_eagle3 = architecture.find("Eagle3") != std::string::npos ||
-                         fields.has("draft_vocab_size") || fields.has("eagle_config");
-  if (!is_eagle3 && architecture.find("Eagle") == std::string::npos &&
-      fields.text_or("model_type", "") != "eagle")
-    return;
+  const DraftHeadSigns signs = draft_head_signs(fields, architecture);
+  if (signs == DraftHeadSigns::kNone) return;
   fields.fail("architectures",
               fmt::format("this is a draft head, not a model: give its folder to "
                           "--speculative-draft-model-path, with --speculative-algorithm {}, and "
                           "the model that it was trained for as MODEL",
-                          is_eagle3 ? "EAGLE3" : "EAGLE"));
+                          signs == DraftHeadSigns::kEagle3 ? "EAGLE3" : "EAGLE"));
 }
 
 // The maths family; config.family keeps the model_type as written.

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "checkpoint/config_fields.h"
+#include "checkpoint/draft_head_signs.h"
 #include "checkpoint/rope_parser.h"
 
 namespace foresail {
@@ -93,6 +94,17 @@ void read_attention(const ConfigFields& fields, DraftConfig& config) {
     fields.refuse("rope_scaling", "scales the rotation: not supported in a draft head");
 }
 
+// Early heads have a model's class name and no sign of a head but their one layer.
+void refuse_model(const ConfigFields& fields) {
+  if (!fields.has("architectures") ||
+      draft_head_signs(fields, first_architecture(fields)) != DraftHeadSigns::kNone)
+    return;
+  if (!fields.has("text_config") && fields.integer_or("num_hidden_layers", 1, 4096, 1) == 1) return;
+  fields.fail("architectures",
+              "this is a model, not a draft head: give the folder of a head that was trained for "
+              "MODEL, or draft with a model by --speculative-algorithm STANDALONE");
+}
+
 }  // namespace
 
 DraftConfig read_draft_config(const std::filesystem::path& draft_dir, const ModelConfig& target) {
@@ -101,6 +113,7 @@ DraftConfig read_draft_config(const std::filesystem::path& draft_dir, const Mode
   const auto parsed = parse_json(read_text_file(where, kMaxConfigBytes));
   if (!parsed) throw_model_error("{}: {}", where, parsed.error().message);
   const ConfigFields outer(*parsed, where);
+  refuse_model(outer);
   // One engine wraps EAGLE-1/2 configs.
   const ConfigFields fields = outer.text_or("model_type", "") == "eagle" && outer.has("model")
                                   ? outer.child("model")

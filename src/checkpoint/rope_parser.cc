@@ -63,6 +63,12 @@ Json merged_block(const ConfigFields& fields) {
   return merged;
 }
 
+void require(const ConfigFields& block, std::initializer_list<std::string_view> keys,
+             std::string_view needed_by) {
+  for (const std::string_view key : keys)
+    if (!block.has(key)) block.refuse(key, fmt::format("is absent: {} needs it", needed_by));
+}
+
 std::vector<double> factors(const ConfigFields& block, std::string_view key, int64_t pair_count) {
   const Json& list = block.at(key);
   if (!list.is_array() || list.size() != static_cast<size_t>(pair_count))
@@ -83,6 +89,7 @@ bool theta_may_be_absent(std::string_view family) {
 
 void read_yarn(const ConfigFields& block, RopeConfig& rope) {
   rope.scaling = RopeScaling::kYarn;
+  require(block, {"factor", "original_max_position_embeddings"}, "yarn");
   rope.factor = block.number("factor", 1.0, 1e6);
   rope.original_max_positions =
       block.integer("original_max_position_embeddings", 1, int64_t{1} << 40);
@@ -99,8 +106,10 @@ void read_yarn(const ConfigFields& block, RopeConfig& rope) {
 void read_long_rope(const ConfigFields& block, const ConfigFields& fields,
                     const ModelConfig& config, RopeConfig& rope) {
   rope.scaling = RopeScaling::kLongRope;
+  require(block, {"short_factor", "long_factor"}, "longrope");
   const ConfigFields& owner =
       block.has("original_max_position_embeddings") ? block : fields;  // Phi-3 puts it outside
+  require(owner, {"original_max_position_embeddings"}, "longrope");
   rope.original_max_positions =
       owner.integer("original_max_position_embeddings", 2, int64_t{1} << 40);
   rope.factor = block.number_or(
@@ -154,6 +163,7 @@ RopeConfig parse_rope(const ConfigFields& fields, std::string_view family,
   rope.query_scaling_beta = block.number_or("llama_4_scaling_beta", 0.0, 100.0, 0.0);
   if (fields.has("llama_4_scaling")) {
     const ConfigFields scaling = fields.child("llama_4_scaling");
+    require(scaling, {"beta", "original_max_position_embeddings"}, "llama_4_scaling");
     rope.query_scaling_beta = scaling.number("beta", 0.0, 100.0);
     if (scaling.integer("original_max_position_embeddings", 1, int64_t{1} << 40) !=
         rope.original_max_positions)
@@ -161,9 +171,11 @@ RopeConfig parse_rope(const ConfigFields& fields, std::string_view family,
           "original_max_position_embeddings",
           fmt::format("the rope block gives {}: make them agree", rope.original_max_positions));
   }
-  if (rope.query_scaling_beta > 0.0 && rope.original_max_positions <= 0)
+  if (rope.query_scaling_beta > 0.0 && rope.original_max_positions <= 0) {
+    require(block, {"original_max_position_embeddings"}, "llama_4_scaling_beta");
     rope.original_max_positions =
         block.integer("original_max_position_embeddings", 1, int64_t{1} << 40);
+  }
   return rope;
 }
 

@@ -101,6 +101,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
     plan.token_term_bytes = Iteration::term_bytes(static_cast<uint64_t>(options.slot_count),
                                                   static_cast<uint64_t>(config.vocab_size));
   }
+  plan.has_f32_weights = element_bytes(options.dtype) == 4;
   const auto add_weights = [&](uint64_t elements) {
     plan.weight_bytes =
         saturating_add(plan.weight_bytes, saturating_mul(elements, element_bytes(options.dtype)));
@@ -149,7 +150,8 @@ void require_fits(const MemoryPlan& plan) {
   if (plan.available_bytes == 0 || plan.total_bytes() <= plan.available_bytes) return;
   const uint64_t fixed = plan.fixed_bytes();
   const uint64_t unit_bytes = plan.kv_bytes_per_token * static_cast<uint64_t>(plan.tokens_per_flag);
-  std::string advice = "choose a smaller model or --dtype bf16";
+  std::string advice =
+      plan.has_f32_weights ? "choose a smaller model or --dtype bf16" : "choose a smaller model";
   if (fixed < plan.available_bytes && unit_bytes < plan.available_bytes - fixed)
     advice =
         fmt::format("{} {} would fit", plan.size_flag, (plan.available_bytes - fixed) / unit_bytes);

@@ -23,6 +23,7 @@ struct MemoryPlan {
   int64_t context_length = 0;    // tokens of one request
   int64_t cached_tokens = 0;     // of all requests together
   uint64_t kv_bytes_per_token = 0;
+  bool has_f32_weights = false;  // half the bytes would do
   // What to lower where the cache does not fit, and how many tokens of cache one of it costs.
   std::string_view size_flag = "--context-length";
   int64_t tokens_per_flag = 1;

@@ -1,7 +1,7 @@
 // JSON Schema as a grammar: every output is valid against the schema. Not every valid text can be
-// an output: JSON is compact, members come in the order of `properties`, and where the schema does
-// not speak of further members or items there are none. What cannot be kept exactly is refused by
-// the keyword's name. Any thread.
+// an output: JSON comes with at most one space after a comma or colon and none elsewhere, members
+// in the order of `properties`, and where the schema does not speak of further members or items
+// there are none. What cannot be kept exactly is refused by the keyword's name. Any thread.
 #pragma once
 
 #include "base/json_types.h"

@@ -89,7 +89,7 @@ std::vector<std::string> read_key_file(const std::string& path) {
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
     if (!line.empty() && line[0] != '#') keys.push_back(line);
   }
-  if (keys.empty()) throw_error(ErrorCode::kUsage, "{}: holds no key", path);
+  if (keys.empty()) throw_error(ErrorCode::kUsage, "{}: holds no key", input_name(path));
   return keys;
 }
 

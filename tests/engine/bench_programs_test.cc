@@ -1,6 +1,9 @@
 // The programs in bench/, of which a build may have only some: as `foresail` itself they say in one
 // line what is wrong. And `foresail bench` on a terminal.
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
+#include <sstream>
 
 #include "engine/command_errors.h"
 #include "engine/terminal.h"
@@ -74,6 +77,38 @@ TEST(BenchCommand, ATerminalShowsHowFarItIs) {
   EXPECT_THAT(latency.show_until("probes, "), testing::HasSubstr("\r3 of 3: 2 rows at 8\033[K"));
   latency.show_until("nothing more");
   EXPECT_EQ(latency.wait_status(), 0);
+}
+
+TEST_F(BenchPrograms, ABatchIsSummedUpWithoutColumnsOfAGpuOnTheCpu) {
+  const std::string model = model_path("tales") + " --quiet --device cpu --batch-size 2 ";
+  const std::string sizes = "--input-len 8 --output-len 4 ";
+  const auto lines_of = [&](const std::string& arguments) {
+    std::istringstream stream(output_of("bench " + arguments));
+    std::vector<std::vector<std::string>> lines;
+    for (std::string line; std::getline(stream, line);) {
+      std::istringstream words(line);
+      lines.emplace_back(std::istream_iterator<std::string>(words),
+                         std::istream_iterator<std::string>());
+    }
+    return lines;
+  };
+  const auto lines = lines_of("latency " + model + sizes + "--runs 3");
+  ASSERT_EQ(lines.size(), 6u);  // titles, runs, medians, what the columns mean
+  for (size_t row = 1; row <= 4; ++row) EXPECT_EQ(lines[row].size(), 12u) << row;
+  EXPECT_EQ(lines[0].back(), "ragged");
+  EXPECT_EQ(lines[4][0], "median");
+  for (size_t column = 1; column < 12; ++column) {
+    std::vector<double> runs;
+    for (size_t row = 1; row <= 3; ++row) runs.push_back(std::stod(lines[row][column]));
+    std::sort(runs.begin(), runs.end());
+    EXPECT_EQ(std::stod(lines[4][column]), runs[1]) << column;
+  }
+  for (const char* word : {"waits", "idle:", "ahead:"})
+    EXPECT_THAT(lines[5], testing::Not(testing::Contains(word)));
+
+  const auto both = lines_of("ab " + model + sizes + "--toggle skip-draft-kv-indices --rounds 2");
+  EXPECT_EQ(both.at(0).back(), "ragged");
+  EXPECT_EQ(both.at(1).size(), 12u);
 }
 
 TEST(EvalCommand, ATerminalShowsHowFarItIs) {

@@ -268,6 +268,14 @@ TEST_F(CommandErrors, InputsWithoutEndAreRefused) {
                  "standard input has more than the 67108864 bytes allowed");
 }
 
+TEST_F(CommandErrors, AModelIsNoDraftHead) {
+  const std::string tales = model_path("tales");
+  for (const char* algorithm : {"EAGLE", "EAGLE3"})
+    expect_refused("run " + tales + " -p x --speculative-algorithm " + algorithm +
+                       " --speculative-draft-model-path " + tales,
+                   3, "this is a model, not a draft head: ");
+}
+
 TEST_F(CommandErrors, ADraftHeadIsNoModel) {
   const std::string head = std::string(FORESAIL_SOURCE_DIR) + "/models/tales-eagle3";
   for (const char* command : {"run -p x ", "serve --port 0 --quiet ", "inspect "})

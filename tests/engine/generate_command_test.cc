@@ -181,6 +181,15 @@ TEST_F(GenerateCommand, DrawsAsTheModelAsksWhereALineSaysNothing) {
   EXPECT_NE(answers_[3]["token_ids"], answers_[2]["token_ids"]);
 }
 
+TEST_F(GenerateCommand, StandardInputIsCalledSo) {
+  const std::string command = std::string("echo '[1]' | ") + FORESAIL_BIN_DIR +
+                              "/foresail generate " + model_ + " --quiet --requests - -o " +
+                              path("out.jsonl") + " 2>" + path("errors");
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 2);
+  EXPECT_EQ(read_text_file(path("errors"), 1 << 20),
+            "error: standard input line 1: a request is a JSON object\n");
+}
+
 TEST_F(GenerateCommand, AnEmptyPromptStartsFromTheBeginToken) {
   model_ = model_path("tales");
   ASSERT_EQ(

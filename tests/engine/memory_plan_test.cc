@@ -125,6 +125,22 @@ TEST(MemoryPlan, AdvisesTheFlagThatHelps) {
   EXPECT_THAT(refusal_of(plan), HasSubstr(": lower --max-running-requests"));
 }
 
+TEST(MemoryPlan, ANarrowerDtypeIsAdvisedOnlyWhereThereIsOne) {
+  ModelOptions options = tales_options();
+  for (const char* dtype : {"f32", "float32"}) {
+    options.dtype = dtype;
+    MemoryPlan plan = plan_for(options);
+    plan.available_bytes = plan.weight_bytes / 2;
+    EXPECT_TRUE(refusal_of(plan).ends_with(": choose a smaller model or --dtype bf16")) << dtype;
+  }
+  for (const char* dtype : {"bf16", "bfloat16"}) {
+    options.dtype = dtype;
+    MemoryPlan plan = plan_for(options);
+    plan.available_bytes = plan.weight_bytes / 2;
+    EXPECT_TRUE(refusal_of(plan).ends_with(": choose a smaller model")) << dtype;
+  }
+}
+
 TEST(MemoryPlan, AShareOfTheMemoryBecomesCache) {
   const ModelConfig config = read_model_config(golden_path("g13_v3_mtp"));
   ModelOptions options;

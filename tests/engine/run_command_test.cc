@@ -110,7 +110,8 @@ TEST_F(ChatCommand, EmptyLinesAreSkippedAndResetStartsAnew) {
   ASSERT_EQ(answers.size(), 3u);
   EXPECT_EQ(answers[2], answers[0]);
   EXPECT_NE(answers[1], answers[0]);
-  EXPECT_EQ(said_, "(a new conversation)\n");
+  const std::string cut = "(cut off after 6 tokens: --max-tokens)\n";
+  EXPECT_EQ(said_, cut + cut + "(a new conversation)\n" + cut);
 }
 
 TEST_F(ChatCommand, OtherCommandsAreListedAndNotSent) {
@@ -127,6 +128,8 @@ TEST_F(ChatCommand, OtherCommandsAreListedAndNotSent) {
 }
 
 TEST_F(ChatCommand, AnAnswerThatIsCutOffIsToldSo) {
+  chat("The sea\\n", "-n 6");
+  EXPECT_EQ(said_, "(cut off after 6 tokens: --max-tokens)\n");
   chat("The sea\\n", "-n 6 --stats");
   EXPECT_TRUE(said_.starts_with("(cut off after 6 tokens: --max-tokens)\nprefill ")) << said_;
   chat("The sea\\n", "-n 600 --context-length 64 --stats");
@@ -313,13 +316,16 @@ TEST_F(ChatCommand, AFullContextDropsTheOldestTurns) {
   const std::string first(60, 'a'), second = "Tell me of the sea and of the ships on it";
   const auto alone = chat(second + "\\n", "-n 20 --context-length 96");
   ASSERT_EQ(alone.size(), 1u);
-  EXPECT_EQ(said_, "");
+  const std::string cut = "(cut off after 20 tokens: --max-tokens)\n";
+  EXPECT_EQ(said_, cut);
   const auto both = chat(first + "\\n" + second + "\\n", "-n 20 --context-length 96");
   ASSERT_EQ(both.size(), 2u);
   EXPECT_EQ(both[1], alone[0]);
   EXPECT_EQ(said_,
-            "(the context of 96 tokens is full: the whole conversation before this message is left "
-            "out from here on; /reset starts anew)\n");
+            cut +
+                "(the context of 96 tokens is full: the whole conversation before this message is "
+                "left out from here on; /reset starts anew)\n" +
+                cut);
   // What never fits is said, and the next message is answered.
   const auto after =
       chat(std::string(300, 'a') + "\\n" + second + "\\n", "-n 20 --context-length 96");

@@ -62,6 +62,18 @@ TEST(DraftConfig, WrongValuesNameKeyAndAdvice) {
   for (const auto& [patch, message] : cases) EXPECT_THAT(error_for(patch), HasSubstr(message));
 }
 
+TEST(DraftConfig, AModelIsNoDraftHead) {
+  const auto model = std::filesystem::path(FORESAIL_SOURCE_DIR) / "tests/goldens/g14_eagle3_llama";
+  const std::string error = error_of([&] { read_draft_config(model, read_model_config(model)); });
+  EXPECT_THAT(error, HasSubstr("architectures is [\"DeepseekV3ForCausalLM\"]: this is a model, not "
+                               "a draft head: give the folder of a head"));
+  EXPECT_THAT(error, HasSubstr("--speculative-algorithm STANDALONE"));
+  // Early heads name the class of a model, of which they have one layer.
+  const std::string early =
+      R"({"architectures":["LlamaForCausalLM"],"draft_vocab_size":null,"eagle_config":null})";
+  EXPECT_FALSE(read_patched(early).names_eagle3);
+}
+
 TEST(DraftConfig, ReadsTheRotationInBothSpellings) {
   EXPECT_EQ(read_patched(R"({"rope_theta":5000.0})").mla.rope.theta, 5000.0);
   EXPECT_EQ(
