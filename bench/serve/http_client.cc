@@ -36,9 +36,12 @@ class Socket {
       const int on = 1;
       setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       if (connect(descriptor_, one->ai_addr, one->ai_addrlen) == 0) break;
-      refused_ = errno == ECONNREFUSED;
-      error_ = fmt::format("cannot connect to {}:{}: {}", address.host, address.port,
-                           std::strerror(errno));
+      const int reason = errno;
+      // Of several addresses the one where a machine answered counts.
+      if (!refused_)
+        error_ = fmt::format("cannot connect to {}:{}: {}", address.host, address.port,
+                             std::strerror(reason));
+      refused_ = refused_ || reason == ECONNREFUSED;
       close(std::exchange(descriptor_, -1));
     }
     freeaddrinfo(found);

@@ -113,8 +113,7 @@ Result<PreparedRequest> EngineLoop::prepare(Request request) const {
   const Result<Pages> fits = scheduler_.capacity().fits(prompt_len, Tokens{request.max_tokens});
   if (!fits) return tl::unexpected(fits.error());
   if (const auto error = grammars_.prepare(request)) return tl::unexpected(*error);
-  if (request.grammar != nullptr && simulates_)
-    return input_error("simulated acceptance commits what no grammar allows");
+  if (request.grammar != nullptr && simulates_) return input_error(kSimulatedUnderGrammar);
   return PreparedRequest{std::move(request), std::move(*prompt)};
 }
 

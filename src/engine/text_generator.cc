@@ -76,6 +76,8 @@ GenerationStats TextGenerator::generate(std::vector<int32_t> prompt, const Reque
   Request with_grammar = options;
   if (const auto error = grammars_.prepare(with_grammar))
     throw_error(ErrorCode::kUsage, "{}", error->message);
+  if (with_grammar.grammar != nullptr && model_.options().speculative.simulate_accept_length)
+    throw_error(ErrorCode::kUsage, "{}", kSimulatedUnderGrammar);
   GenerationStats stats;
   stats.prompt_tokens = static_cast<int64_t>(prompt.size());
   const std::vector<int64_t>& end_ids = model_.config().eos_ids;

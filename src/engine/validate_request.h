@@ -14,6 +14,9 @@ namespace foresail {
 inline constexpr const char* kEmptyPrompt =
     "the prompt is empty, and this model has no begin token to start from";
 
+inline constexpr const char* kSimulatedUnderGrammar =
+    "simulated acceptance commits what no grammar allows";
+
 // The prompt as token ids, or which field is wrong and why. tokenizer may be null.
 Result<std::vector<int32_t>> validate_request(const Request& request, const Tokenizer* tokenizer,
                                               int64_t vocab_size);

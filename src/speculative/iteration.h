@@ -56,7 +56,7 @@ struct RequestState {
 
   // Drafts that a device proposes behind its verify pass may be none that the grammar allows. Where
   // that happens often, the host proposes for a while, under masks.
-  float cut_share = 0.0f;     // of the latest passes with drafts
+  float cut_share = 0.0f;     // of the latest passes
   bool masked_drafts = true;  // the host proposed these
   void learn_cut(bool was_cut) {
     cut_share += ((was_cut ? 1.0f : 0.0f) - cut_share) / (masked_drafts ? 32.0f : 8.0f);

@@ -145,7 +145,8 @@ const uint64_t* Iteration::place_masks(std::span<const DrawRows> rows) {
       if (allowed_.empty()) allowed_.assign(words, ~uint64_t{0});
       model_.kernels().memory().upload(mask, allowed_.data(), words * sizeof(uint64_t));
     }
-    if (drawn.count > 1) request.learn_cut(!fits);
+    // Without drafts too, so that nothing is held against a request for ever.
+    request.learn_cut(!fits);
   }
   return first;
 }

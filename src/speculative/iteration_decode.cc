@@ -158,9 +158,10 @@ Flight Iteration::start(std::span<const DecodeRequest> requests, const Flight* b
 
   const Draws draws = find_draws(drawing, false);
   flight.chosen = !draws.tokens.empty();
-  const bool masked_drafts = std::any_of(
-      requests.begin(), requests.end(),
-      [](const DecodeRequest& wanted) { return wanted.request->wants_masked_drafts(); });
+  const bool masked_drafts =
+      std::any_of(requests.begin(), requests.end(), [](const DecodeRequest& wanted) {
+        return wanted.draft_steps > 0 && wanted.request->wants_masked_drafts();
+      });
   flight.queued =
       flight.chosen && drafter_ != nullptr && !masked_drafts && drafter_->can_queue(verified);
   const auto request_count = static_cast<int64_t>(requests.size());

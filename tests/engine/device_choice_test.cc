@@ -171,6 +171,18 @@ TEST(DeviceChoiceMasks, TokensUnderAGrammarAreTheHosts) {
   }
 }
 
+// Neither a phase without drafts nor one whose drafts are allowed leaves a request where it was.
+TEST(DeviceChoiceMasks, CutsAreForgotten) {
+  RequestState request;
+  request.masked_drafts = false;
+  for (int i = 0; i < 20; ++i) request.learn_cut(true);
+  EXPECT_GT(request.cut_share, 0.9f);
+  EXPECT_FALSE(request.wants_masked_drafts()) << "without a grammar";
+  request.masked_drafts = true;
+  for (int i = 0; i < 40; ++i) request.learn_cut(false);
+  EXPECT_LT(request.cut_share, 0.3f);
+}
+
 // Drafts that a device proposes by itself know nothing of a grammar. Where few of them are allowed
 // the host proposes instead; where most are it does not.
 TEST(DeviceChoiceMasks, ANarrowGrammarIsDraftedForUnderItsMasks) {
