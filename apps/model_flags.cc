@@ -162,7 +162,7 @@ void add_model_flags(Command& command, ModelFlags& flags, bool speculative) {
       .add_option("--speculative-simulate-accept-length", flags.simulate_accept_length,
                   "pretend this many tokens per iteration were accepted (performance runs only; "
                   "output is not the model's)")
-      ->check(number_in(1.0, 16.0));
+      ->check(number_in(1.0, static_cast<double>(kMostVerifyRows)));
 }
 
 void resolve_speculation(ModelFlags& flags) {

@@ -69,9 +69,9 @@ void check_options(const ModelOptions& options) {
     throw_error(ErrorCode::kUsage, "--mem-fraction-static {} is out of range: choose 0 to 1",
                 options.mem_fraction_static);
   const SpeculativeOptions& speculative = options.speculative;
-  if (speculative.steps < 0 || speculative.steps > 15)
-    throw_error(ErrorCode::kUsage, "--speculative-num-steps {} is out of range: choose 0 to 15",
-                speculative.steps);
+  if (speculative.steps < 0 || speculative.steps > kMostDrafts)
+    throw_error(ErrorCode::kUsage, "--speculative-num-steps {} is out of range: choose 0 to {}",
+                speculative.steps, kMostDrafts);
   if (needs_draft_folder(speculative.algorithm) && speculative.draft_model_path.empty())
     throw_error(ErrorCode::kUsage,
                 "--speculative-algorithm EAGLE, EAGLE3 and STANDALONE need "

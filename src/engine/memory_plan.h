@@ -15,13 +15,12 @@ struct MemoryPlan {
   uint64_t weight_bytes = 0;  // packed, embeddings included
   uint64_t kv_bytes = 0;      // for cached_tokens
   uint64_t workspace_bytes = 0;
-  uint64_t graph_bytes = 0;     // a GPU's recorded passes, at most
-  uint64_t kept_row_bytes = 0;  // of a drafter on a GPU: rows that wait for it, at most
-  uint64_t token_term_bytes =
-      0;  // of a GPU, for every request: of each token counts, bias and masks
-  uint64_t available_bytes = 0;  // of the device that options name
-  int64_t context_length = 0;    // tokens of one request
-  int64_t cached_tokens = 0;     // of all requests together
+  uint64_t graph_bytes = 0;       // a GPU's recorded passes, at most
+  uint64_t kept_row_bytes = 0;    // of a drafter on a GPU: rows that wait for it, at most
+  uint64_t token_term_bytes = 0;  // of a GPU: counts, biases and masks of tokens, by request
+  uint64_t available_bytes = 0;   // of the device that options name
+  int64_t context_length = 0;     // tokens of one request
+  int64_t cached_tokens = 0;      // of all requests together
   uint64_t kv_bytes_per_token = 0;
   bool has_f32_weights = false;  // half the bytes would do
   // What to lower where the cache does not fit, and how many tokens of cache one of it costs.
