@@ -1,4 +1,4 @@
-// The MLA decode kernel for more than 32 query rows; mla_decode.cu launches it.
+// The MLA decode kernel for 33 to 64 query rows; mla_decode.cu launches it.
 //
 // Query rows are the M side of both products ("classic"), padded to 64:
 //   S[64, 64 keys]   = Q[64, 576] * K^T          one warpgroup, which also weighs
@@ -8,8 +8,6 @@
 // fragments: thread i of a value warpgroup needs exactly what thread i of the score warpgroup
 // holds.
 #pragma once
-
-#include <type_traits>
 
 #include "kernels/cuda/sm90/mla_producers.cuh"
 #include "kernels/cuda/sm90/mla_wide_pieces.cuh"
@@ -46,74 +44,13 @@ struct WideLayout {
   static constexpr int kQueryStages = 1;
 };
 
-// Up to 64 rows are in one piece, and their cut is not fixed (mla_decode.cu).
-template <bool kPaired>
-using WideParams = std::conditional_t<kPaired, KernelParams, PlainParams>;
-
-// Two blocks that share the key tiles (a cluster) see to the halves of a request's rows: each
-// copies half of every tile into both. Such a pair is one share of the schedule.
-template <bool kPaired>
-struct WideShare {
-  static constexpr int kBlocks = kPaired ? 2 : 1;
-
-  static __device__ __forceinline__ int rank() {
-    return kPaired ? static_cast<int>(ptx::cluster_rank()) : 0;
-  }
-  // Row blocks of a request that have schedules of their own lie next to each other.
-  static __device__ __forceinline__ int stride(const WideParams<kPaired>& p) {
-    return kPaired ? p.row_sets : 1;
-  }
-  static __device__ __forceinline__ int share(const WideParams<kPaired>& p) {
-    const int pair = blockIdx.x / kBlocks;
-    return stride(p) == 1 ? pair : divide(pair, p.by_row_blocks);
-  }
-  static __device__ __forceinline__ int row_set(const WideParams<kPaired>& p) {
-    return blockIdx.x / kBlocks - share(p) * stride(p);
-  }
-  static __device__ __forceinline__ Walker walker(const WideParams<kPaired>& p, int first_kv_end) {
-    return Walker(p, share(p), first_kv_end, row_set(p), stride(p));
-  }
-  static __device__ __forceinline__ int skipped_rows(const WideParams<kPaired>& p) {
-    return kPaired ? rank() * ((p.rows_per_block + 1) / 2) : 0;
-  }
-  // This block's rows of a request; last_query is of the pair, whose keys it sees.
-  static __device__ __forceinline__ RowRange rows(const WideParams<kPaired>& p, int request) {
-    RowRange range(p, request);
-    if (kPaired) {
-      const int skipped = skipped_rows(p);
-      range.first += skipped;
-      range.in_request += skipped;
-      range.count = max(min(range.count - skipped, (p.rows_per_block + 1) / 2), 0);
-    }
-    return range;
-  }
-  static __device__ __forceinline__ PartSet part_set(const WideParams<kPaired>& p) {
-    const int slots_before = (row_set(p) * kBlocks + rank()) * 2 * p.shares;
-    return {share(p), p.partials + static_cast<int64_t>(slots_before) * WidePieces::kCount,
-            p.counters + slots_before};
-  }
-  // Called by one thread: this warp is done with half `half` of the keys of a part. The block that
-  // copies that half (into both of a pair) waits for it.
-  static __device__ __forceinline__ void free_half(uint32_t barriers_of_part, int half) {
-    if (kPaired) {
-      ptx::mbarrier_arrive_at(barriers_of_part + half * 8, half);
-    } else {
-      ptx::mbarrier_arrive(barriers_of_part + half * 8);
-    }
-  }
-};
-
-template <bool kPaired>
-__device__ __forceinline__ void wide_produce_keys(const WideParams<kPaired>& p,
-                                                  const CUtensorMap* page_map,
+__device__ __forceinline__ void wide_produce_keys(const PlainParams& p, const CUtensorMap* page_map,
                                                   const CUtensorMap* small_map, uint32_t shared,
                                                   Walker walker, const EarlyPages<4>& early) {
   using L = WideLayout;
   const uint64_t policy = ptx::evict_first_policy();
   Segment segment;
   const int big_box_log2 = min(p.page_log2, kTileLog2 - 1);
-  const int first_half = kPaired ? WideShare<kPaired>::rank() : 0;
-  const int last_half = kPaired ? first_half : 1;
   int tile = 0;
   while (walker.next(p, &segment)) {
     const int slot = table_slot(p, segment.request);
@@ -132,11 +69,11 @@ __device__ __forceinline__ void wide_produce_keys(const WideParams<kPaired>& p,
         const int chunks = part == 0 ? 1 : 4;
         const uint32_t full = shared + L::kFull + (stage * kParts + part) * 8;
         const uint32_t barrier = __shfl_sync(~0u, full, 0);
-        for (int half = first_half; half <= last_half; ++half) {
+        for (int half = 0; half < 2; ++half) {
           ptx::mbarrier_wait(shared + L::kEmpty + ((stage * kParts + part) * 2 + half) * 8,
                              ((tile / kStages) & 1) ^ 1);
           // Not before: the barrier may still count the tile before this one in the stage.
-          if (half == first_half) {
+          if (half == 0) {
             if (ptx::elect_lane()) ptx::mbarrier_arrive_expect(full, chunks * kChunkBytes);
             __syncwarp();
           }
@@ -150,11 +87,7 @@ __device__ __forceinline__ void wide_produce_keys(const WideParams<kPaired>& p,
               for (int i = 0; i < chunks; ++i) {
                 const int chunk = first + i;
                 const uint32_t to = box_to + chunk * kChunkBytes;
-                if (kPaired) {
-                  ptx::tma_load_2d_multicast(to, map, chunk * 64, box_row, barrier, 3, policy);
-                } else {
-                  ptx::tma_load_2d(to, map, chunk * 64, box_row, barrier, policy);
-                }
+                ptx::tma_load_2d(to, map, chunk * 64, box_row, barrier, policy);
               }
             }
           }
@@ -165,11 +98,9 @@ __device__ __forceinline__ void wide_produce_keys(const WideParams<kPaired>& p,
 }
 
 // The score warpgroup: S, softmax, and the sums of a segment.
-template <bool kPaired>
 struct WideScorer {
-  using Share = WideShare<kPaired>;
   using L = WideLayout;
-  const WideParams<kPaired>& p;
+  const PlainParams& p;
   uint8_t* smem;
   uint32_t shared;
   int thread, warp, lane;  // within the warpgroup
@@ -281,9 +212,8 @@ struct WideScorer {
                         segment.whole};
         ptx::mbarrier_arrive(shared + L::kTaskFull + (i & 1) * 8);
       }
-      const RowRange rows = Share::rows(p, segment.request);
-      if (i == 0 || p.row_blocks > 1) {
-        ptx::barrier_sync(kBarWarpgroup, 128);  // all are done with the rows before
+      const RowRange rows(p, segment.request);
+      if (i == 0) {  // the same for all requests
         if (thread < kWideRows) {
           reinterpret_cast<int*>(smem + L::kHidden)[thread] = rows.hidden_keys(p, thread);
         }
@@ -296,7 +226,7 @@ struct WideScorer {
         const int stage = tile % kStages;
         score_tile(tile);
         if (lane < kParts * 2) {
-          Share::free_half(shared + L::kEmpty + (stage * kParts + lane / 2) * 2 * 8, lane % 2);
+          ptx::mbarrier_arrive(shared + L::kEmpty + (stage * kParts * 2 + lane) * 8);
         }
         const float2 factor = weigh_tile(segment, key, rows.last_query, key == segment.key_begin);
         ptx::mbarrier_wait(shared + L::kWeightsEmpty, (tile & 1) ^ 1);
@@ -338,12 +268,10 @@ struct WideScorer {
 };
 
 // One of the two value warpgroups: O, and the output.
-template <bool kPaired>
 struct WideAccumulator {
-  using Share = WideShare<kPaired>;
   using L = WideLayout;
   using Pieces = WidePieces;
-  const WideParams<kPaired>& p;
+  const PlainParams& p;
   uint8_t* smem;
   uint32_t shared;
   int group, thread, warp, lane;  // thread, warp: within the warpgroup
@@ -384,16 +312,20 @@ struct WideAccumulator {
     // The first half of the keys is free for the next copy while the second is being read.
     const uint32_t empty = shared + L::kEmpty + (stage * kParts + 1 + group) * 2 * 8;
     ptx::wgmma_wait<1>();
-    if (lane == 0) Share::free_half(empty, 0);
+    if (lane == 0) ptx::mbarrier_arrive(empty);
     ptx::wgmma_wait<0>();
     ptx::pin_registers(out[0]);
     ptx::pin_registers(out[1]);
-    if (lane == 0) Share::free_half(empty, 1);
+    if (lane == 0) ptx::mbarrier_arrive(empty + 8);
+  }
+
+  __device__ __forceinline__ PartSet part_set() const {
+    return {static_cast<int>(blockIdx.x), p.partials, p.counters};
   }
 
   __device__ __forceinline__ void finish_segment(const WideTask& task, const float* totals) {
-    const RowRange rows = Share::rows(p, task.request);
-    const PartSet set = Share::part_set(p);
+    const RowRange rows(p, task.request);
+    const PartSet set = part_set();
     const int row = warp * 16 + lane / 4;
     const float inverse[2] = {totals[row], totals[row + 8]};
     const float log_sum[2] = {totals[kWideRows + row], totals[kWideRows + row + 8]};
@@ -449,8 +381,8 @@ struct WideAccumulator {
     const int merges = *reinterpret_cast<const int*>(smem + L::kSharedCount);
 #pragma unroll 1
     for (int i = 0; i < merges; ++i) {
-      merge_request<Pieces, 9>(p, Share::part_set(p), total, blocks, requests[i],
-                               Share::rows(p, requests[i].request), group * 4 + warp, smem);
+      merge_request<Pieces, 9>(p, part_set(), total, blocks, requests[i],
+                               RowRange(p, requests[i].request), group * 4 + warp, smem);
     }
   }
 
@@ -475,9 +407,8 @@ struct WideAccumulator {
   }
 };
 
-template <bool kPaired>
 __global__ void __launch_bounds__(kWideThreads, 1)
-    mla_decode_wide_kernel(const __grid_constant__ WideParams<kPaired> params,
+    mla_decode_wide_kernel(const __grid_constant__ PlainParams params,
                            const __grid_constant__ CUtensorMap query_map,
                            const __grid_constant__ CUtensorMap page_map,
                            const __grid_constant__ CUtensorMap small_map) {
@@ -498,7 +429,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
         // Warps that read the part: those that score, and but for the rotated dims one group.
         for (int half = 0; half < 2; ++half) {
           ptx::mbarrier_init(shared + L::kEmpty + ((i * kParts + part) * 2 + half) * 8,
-                             (part == 0 ? 4 : 8) * WideShare<kPaired>::kBlocks);
+                             part == 0 ? 4 : 8);
         }
       }
     }
@@ -517,50 +448,27 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   }
   __syncwarp();
   ptx::wait_for_predecessor();
-  const int first = first_kv_end(params, WideShare<kPaired>::stride(params));
+  const int first = first_kv_end(params);
   EarlyPages<4> early;
   if (warp == 0) early.ask(params);
-  if (kPaired) {
-    ptx::cluster_sync();
-  } else {
-    __syncthreads();
-  }
+  __syncthreads();
   ptx::launch_dependents();
-  const auto play_roles = [&](const auto& walker) {
-    if (warp < 4) {
-      ptx::register_decrease<L::kCopyRegisters>();
-      if (warp == 0)
-        wide_produce_keys<kPaired>(params, &page_map, &small_map, shared, walker(), early);
-      if (warp == 1) {
-        produce_queries<WideLayout, kWideRows>(params, &query_map, shared, walker(),
-                                               WideShare<kPaired>::skipped_rows(params));
-      }
-      if (warp == 2) prefetch_tables(params);
-    } else if (warp < 8) {
-      ptx::register_decrease<L::kScoreRegisters>();
-      WideScorer<kPaired> scorer{params,   smem, shared, static_cast<int>(threadIdx.x & 127),
-                                 warp & 3, lane};
-      scorer.run(walker());
-    } else {
-      ptx::register_increase<L::kValueRegisters>();
-      WideAccumulator<kPaired> accumulator{
-          params, smem, shared, warp / 4 - 2, static_cast<int>(threadIdx.x & 127), warp & 3, lane};
-      accumulator.run();
-    }
-  };
-  const auto find_walker = [&] { return WideShare<kPaired>::walker(params, first); };
-  if constexpr (kPaired) {
-    play_roles(find_walker);  // pairs are 1 to 2 % slower the other way
+  // Before the roles part: one copy of its instructions instead of three on their way to the SM.
+  const Walker walker(params, blockIdx.x, first);
+  if (warp < 4) {
+    ptx::register_decrease<L::kCopyRegisters>();
+    if (warp == 0) wide_produce_keys(params, &page_map, &small_map, shared, walker, early);
+    if (warp == 1) produce_queries<L, kWideRows>(params, &query_map, shared, walker);
+    if (warp == 2) prefetch_tables(params);
+  } else if (warp < 8) {
+    ptx::register_decrease<L::kScoreRegisters>();
+    WideScorer scorer{params, smem, shared, static_cast<int>(threadIdx.x & 127), warp & 3, lane};
+    scorer.run(walker);
   } else {
-    // Before the roles part: one copy of its instructions instead of three on their way to the SM.
-    const Walker walker = find_walker();
-    play_roles([&] { return walker; });
-  }
-  // A block must not end while the other one copies into it or arrives at its barriers. The warps
-  // of a block come to the cluster's barrier together.
-  if (kPaired) {
-    ptx::barrier_sync(kBarEnd, kWideThreads);
-    ptx::cluster_sync();
+    ptx::register_increase<L::kValueRegisters>();
+    WideAccumulator accumulator{
+        params, smem, shared, warp / 4 - 2, static_cast<int>(threadIdx.x & 127), warp & 3, lane};
+    accumulator.run();
   }
 }
 

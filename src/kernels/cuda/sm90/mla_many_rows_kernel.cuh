@@ -16,7 +16,7 @@ namespace foresail::cuda::mla {
 // A tile lands, and is freed, in five parts: rotated dims, then latent dims by 128. Each of the
 // first, of the left dims' and of the right dims' has a copying warp, since they are freed in that
 // order within but not across these three.
-struct TurnsLayout {
+struct ManyRowsLayout {
   static constexpr int kCopyRegisters = 56;
   static constexpr int kComputeRegisters = 224;
   static_assert(kCopyRegisters * 128 + kComputeRegisters * 256 == kThreads * 168);
@@ -28,7 +28,7 @@ struct TurnsLayout {
   static constexpr int kReference = kWeights + kWideRows * 128;  // [128 threads] float2
   static constexpr int kSums = kReference + 128 * 8;             // [2][2 warpgroups][64]
   static constexpr int kHidden = kSums + 2 * 2 * kWideRows * 4;  // [2][64] int
-  static constexpr int kTasks = kHidden + 2 * kWideRows * 4;     // TurnsTask [2]
+  static constexpr int kTasks = kHidden + 2 * kWideRows * 4;     // ManyRowsTask [2]
   static constexpr int kShared = kTasks + 2 * 48;                // SharedRequest [2]
   static constexpr int kSharedCount = kShared + 2 * 16;          // int: how many of them
   static constexpr int kFull = kSharedCount + 16;                // [kStages][kParts]
@@ -47,7 +47,7 @@ struct TurnsLayout {
 };
 
 // What the computing warpgroups need to know of a segment; the queries' warp walks for them.
-struct alignas(16) TurnsTask {
+struct alignas(16) ManyRowsTask {
   int tiles;  // -1: no segment any more
   int key_begin;
   int key_end;
@@ -60,14 +60,14 @@ struct alignas(16) TurnsTask {
   int blocks;  // the same
   bool whole;
 };
-static_assert(sizeof(TurnsTask) == 48);
+static_assert(sizeof(ManyRowsTask) == 48);
 
 // Row blocks of a request that have schedules of their own lie next to each other.
-struct TurnsShare {
+struct ManyRowsShare {
   int share;    // of the schedule
   int row_set;  // whose schedule it is
 
-  explicit __device__ __forceinline__ TurnsShare(const KernelParams& p)
+  explicit __device__ __forceinline__ ManyRowsShare(const KernelParams& p)
       : share(p.row_sets == 1 ? blockIdx.x : divide(blockIdx.x, p.by_row_blocks)),
         row_set(blockIdx.x - share * p.row_sets) {}
   __device__ __forceinline__ Walker walker(const KernelParams& p, int first_kv_end) const {
@@ -80,11 +80,11 @@ struct TurnsShare {
   }
 };
 
-__device__ __forceinline__ void turns_produce(const KernelParams& p, const CUtensorMap* page_map,
+__device__ __forceinline__ void produce_parts(const KernelParams& p, const CUtensorMap* page_map,
                                               const CUtensorMap* small_map, uint32_t shared,
                                               Walker walker, const EarlyPages<4>& early,
                                               int first_part, int parts) {
-  using L = TurnsLayout;
+  using L = ManyRowsLayout;
   const uint64_t policy = ptx::evict_first_policy();
   Segment segment;
   const int big_box_log2 = min(p.page_log2, kTileLog2);
@@ -130,17 +130,17 @@ __device__ __forceinline__ void turns_produce(const KernelParams& p, const CUten
 }
 
 // Queries and tasks of all segments, and a last task that says that there are no more.
-__device__ __forceinline__ void turns_produce_queries(const KernelParams& p, const CUtensorMap* map,
-                                                      uint8_t* smem, uint32_t shared,
-                                                      Walker walker) {
-  using L = TurnsLayout;
+__device__ __forceinline__ void produce_many_queries(const KernelParams& p, const CUtensorMap* map,
+                                                     uint8_t* smem, uint32_t shared,
+                                                     Walker walker) {
+  using L = ManyRowsLayout;
   const int lane = threadIdx.x & 31;
-  auto* tasks = reinterpret_cast<TurnsTask*>(smem + L::kTasks);
+  auto* tasks = reinterpret_cast<ManyRowsTask*>(smem + L::kTasks);
   Segment segment;
   for (int i = 0;; ++i) {
     const bool more = walker.next(p, &segment);
     ptx::mbarrier_wait(shared + L::kQueryEmpty, (i & 1) ^ 1);
-    TurnsTask* task = tasks + (i & 1);
+    ManyRowsTask* task = tasks + (i & 1);
     if (!more) {
       if (lane == 0) {
         task->tiles = -1;
@@ -177,8 +177,8 @@ __device__ __forceinline__ void turns_produce_queries(const KernelParams& p, con
 }
 
 // One of the two warpgroups; kGroup, where it is a parameter: 0 left, 1 right.
-struct TurnsGroup {
-  using L = TurnsLayout;
+struct ManyRowsGroup {
+  using L = ManyRowsLayout;
   using Pieces = WidePieces;
   const KernelParams& p;
   uint8_t* smem;
@@ -269,7 +269,7 @@ struct TurnsGroup {
   // Weights of this warpgroup's tile from its scores. Returns whether the reference of a row of
   // this warp has moved; factor is known only then.
   template <typename Between>
-  __device__ __forceinline__ bool weigh(const TurnsTask& task, const int* hidden, int key,
+  __device__ __forceinline__ bool weigh(const ManyRowsTask& task, const int* hidden, int key,
                                         int seen_by_all, uint32_t (&weights)[4][4],
                                         float (&factor)[2], const Between& between) {
     if (key + kTile > seen_by_all) {
@@ -326,7 +326,7 @@ struct TurnsGroup {
 
   // See WideScorer.
   template <int kGroup>
-  __device__ __forceinline__ void clear_tail(const TurnsTask& task, int key, int seen_by_all) {
+  __device__ __forceinline__ void clear_tail(const ManyRowsTask& task, int key, int seen_by_all) {
     if (key + kTile <= seen_by_all) return;
     const int count = task.key_end - key;
     if (count >= kTile) return;
@@ -382,7 +382,7 @@ struct TurnsGroup {
 
   // pairs, odds: tiles A and B that there were before this segment; of tile A there is one more
   // where their number is odd.
-  __device__ __forceinline__ void run_left(const TurnsTask& task, int tiles, const int* hidden,
+  __device__ __forceinline__ void run_left(const ManyRowsTask& task, int tiles, const int* hidden,
                                            int pairs, int odds) {
     uint32_t weights[4][4];
     float factor[2];
@@ -427,7 +427,7 @@ struct TurnsGroup {
     }
   }
 
-  __device__ __forceinline__ void run_right(const TurnsTask& task, int tiles, const int* hidden,
+  __device__ __forceinline__ void run_right(const ManyRowsTask& task, int tiles, const int* hidden,
                                             int pairs, int odds) {
     uint32_t weights[4][4], own[4][4];
     float factor[2];
@@ -472,7 +472,7 @@ struct TurnsGroup {
   }
 
   // i: number of the segment.
-  __device__ __forceinline__ void finish_segment(const TurnsTask& task, int i) {
+  __device__ __forceinline__ void finish_segment(const ManyRowsTask& task, int i) {
     float* sums = reinterpret_cast<float*>(smem + L::kSums) + (i & 1) * 2 * kWideRows;
     const int row = warp * 16 + lane / 4;
 #pragma unroll
@@ -490,7 +490,7 @@ struct TurnsGroup {
       log_sum[r] = total > 0.f ? reference[r] + __log2f(total) : kNegativeInfinity;
     }
     const RowRange rows(p, task.request);
-    const PartSet set = TurnsShare(p).part_set(p);
+    const PartSet set = ManyRowsShare(p).part_set(p);
 #pragma unroll
     for (int j = 0; j < 128; ++j) out[j / 64][j % 64] *= inverse[j % 4 / 2];
     if (task.whole) {
@@ -540,7 +540,7 @@ struct TurnsGroup {
     int pairs = 0, odds = 0;
     for (int i = 0;; ++i) {
       ptx::mbarrier_wait(shared + L::kQueryFull, i & 1);
-      const TurnsTask& task = reinterpret_cast<const TurnsTask*>(smem + L::kTasks)[i & 1];
+      const ManyRowsTask& task = reinterpret_cast<const ManyRowsTask*>(smem + L::kTasks)[i & 1];
       const int* hidden = reinterpret_cast<const int*>(smem + L::kHidden) + (i & 1) * kWideRows;
       const int tiles = __shfl_sync(~0u, task.tiles, 0);  // known to be uniform
       if (tiles < 0) {
@@ -572,18 +572,18 @@ struct TurnsGroup {
     const int merges = *reinterpret_cast<const int*>(smem + L::kSharedCount);
 #pragma unroll 1
     for (int i = 0; i < merges; ++i) {
-      merge_request<Pieces, 9>(p, TurnsShare(p).part_set(p), total, blocks, requests[i],
+      merge_request<Pieces, 9>(p, ManyRowsShare(p).part_set(p), total, blocks, requests[i],
                                RowRange(p, requests[i].request), group * 4 + warp, smem);
     }
   }
 };
 
 __global__ void __launch_bounds__(kThreads, 1)
-    mla_decode_turns_kernel(const __grid_constant__ KernelParams params,
-                            const __grid_constant__ CUtensorMap query_map,
-                            const __grid_constant__ CUtensorMap page_map,
-                            const __grid_constant__ CUtensorMap small_map) {
-  using L = TurnsLayout;
+    mla_decode_many_rows_kernel(const __grid_constant__ KernelParams params,
+                                const __grid_constant__ CUtensorMap query_map,
+                                const __grid_constant__ CUtensorMap page_map,
+                                const __grid_constant__ CUtensorMap small_map) {
+  using L = ManyRowsLayout;
   extern __shared__ __align__(1024) uint8_t smem[];
   const uint32_t shared = ptx::shared_address(smem);
   const int warp = threadIdx.x / 32;
@@ -618,17 +618,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   ptx::launch_dependents();
   if (warp < 4) {
     ptx::register_decrease<L::kCopyRegisters>();
-    const Walker walker = TurnsShare(params).walker(params, first);
+    const Walker walker = ManyRowsShare(params).walker(params, first);
     if (warp == 3) {
-      turns_produce_queries(params, &query_map, smem, shared, walker);
+      produce_many_queries(params, &query_map, smem, shared, walker);
     } else {
-      turns_produce(params, &page_map, &small_map, shared, walker, early,
+      produce_parts(params, &page_map, &small_map, shared, walker, early,
                     warp == 0 ? 0 : warp * 2 - 1, warp == 0 ? 1 : 2);
     }
   } else {
     ptx::register_increase<L::kComputeRegisters>();
-    TurnsGroup group{params,   smem, shared, warp / 4 - 1, static_cast<int>(threadIdx.x & 127),
-                     warp & 3, lane};
+    ManyRowsGroup group{params,   smem, shared, warp / 4 - 1, static_cast<int>(threadIdx.x & 127),
+                        warp & 3, lane};
     group.run();
   }
 }
