@@ -10,7 +10,8 @@
 #pragma once
 
 #include "kernels/cuda/sm90/mla_producers.cuh"
-#include "kernels/cuda/sm90/mla_wide_pieces.cuh"
+#include "kernels/cuda/sm90/mla_wide_output.cuh"
+#include "kernels/cuda/sm90/mla_wide_scores.cuh"
 #include "kernels/cuda/sm90/wgmma.h"
 
 namespace foresail::cuda::mla {
@@ -111,10 +112,10 @@ struct WideScorer {
     const int stage = tile % kStages;
     const uint64_t keys = ptx::operand_descriptor(shared + stage * kStageBytes);
     const uint64_t queries = ptx::operand_descriptor(shared + L::kQuery);
-    ptx::wgmma_fence();
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       ptx::mbarrier_wait(shared + L::kFull + (stage * kParts + part) * 8, (tile / kStages) & 1);
+      ptx::wgmma_fence();  // the compiler would put one here
       const int first = part == 0 ? kLatentChunks : (part - 1) * 4;
       const int chunks = part == 0 ? 1 : 4;
 #pragma unroll
@@ -133,59 +134,24 @@ struct WideScorer {
                                                bool first) {
     const int count = min(kTile, segment.key_end - key);
     if (key + kTile > segment.key_len - last_query || count < kTile) {
-      const int* hidden = reinterpret_cast<const int*>(smem + L::kHidden) + warp * 16 + lane / 4;
-      const int limit[2] = {min(segment.key_end, segment.key_len - hidden[0]),
-                            min(segment.key_end, segment.key_len - hidden[8])};
-#pragma unroll
-      for (int i = 0; i < 32; ++i) {
-        const int at = key + i / 4 * 8 + 2 * (lane % 4) + i % 2;
-        if (at >= limit[i % 4 / 2]) s[i] = kNegativeInfinity;
-      }
+      mask_scores(s, reinterpret_cast<const int*>(smem + L::kHidden) + warp * 16, key,
+                  segment.key_len, segment.key_end);
     }
-    float raised[2] = {s[0], s[2]};
-#pragma unroll
-    for (int i = 1; i < 32; ++i) {
-      if (i != 2) raised[i % 4 / 2] = fmaxf(raised[i % 4 / 2], s[i]);
-    }
-#pragma unroll
-    for (int step = 1; step <= 2; step *= 2) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        raised[r] = fmaxf(raised[r], __shfl_xor_sync(~0u, raised[r], step));
-      }
-    }
-    float factor[2], offset[2];
+    float raised[2];
+    find_largest(s, raised);
+    largest_of_lanes(raised);
+    float factor[2], offset[2], part[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float old = first ? kNegativeInfinity : maximum[r];
       maximum[r] = lazy_maximum(old, raised[r] * p.scale_log2);
       factor[r] = weight(old, maximum[r]);
-      offset[r] = maximum[r] == kNegativeInfinity ? 0.f : maximum[r];
+      offset[r] = offset_of(maximum[r]);
     }
-    float part[2] = {0.f, 0.f};
-#pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      s[i] = ptx::exp2_approx(s[i] * p.scale_log2 - offset[i % 4 / 2]);
-      part[i % 4 / 2] += s[i];
-    }
+    weigh_scores(s, p.scale_log2, offset, part);
 #pragma unroll
     for (int r = 0; r < 2; ++r) sum[r] = (first ? 0.f : sum[r] * factor[r]) + part[r];
     return {factor[0], factor[1]};
-  }
-
-  // Value rows past the end would multiply a zero weight, but may hold NaN. Their scores are
-  // masked, so it does not matter whether other warps still read them as keys.
-  __device__ __forceinline__ void clear_tail(int stage, int count) {
-    if (count >= kTile) return;
-    // Of the last box; those behind it came as zeros.
-    const int pad = (count + kSmallBox - 1) / kSmallBox * kSmallBox - count;
-    for (int i = thread; i < pad * 8 * kLatentChunks; i += 128) {
-      const int chunk = i / (pad * 8);
-      const int rest = i - chunk * pad * 8;
-      *reinterpret_cast<uint4*>(smem + stage * kStageBytes + chunk * kChunkBytes + count * 128 +
-                                rest * 16) = uint4{0, 0, 0, 0};
-    }
-    ptx::fence_proxy_async();
   }
 
   // Until the value warpgroups are done with the segment whose task and totals lay where those of
@@ -239,20 +205,18 @@ struct WideScorer {
                               ptx::pack_bf16(s[8 * k + 6], s[8 * k + 7])};
         }
         reinterpret_cast<float2*>(smem + L::kRescale)[thread] = factor;
-        clear_tail(stage, segment.key_end - key);
+        clear_tail(smem + stage * kStageBytes, segment.key_end - key, thread);
         ptx::mbarrier_arrive(shared + L::kWeightsFull);
       }
       if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty);
       float* totals = reinterpret_cast<float*>(smem + L::kTotals) + (i & 1) * 2 * kWideRows;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        float total = sum[r];
-        total += __shfl_xor_sync(~0u, total, 1);
-        total += __shfl_xor_sync(~0u, total, 2);
+        const float total = sum_of_lanes(sum[r]);
         const int row = warp * 16 + lane / 4 + 8 * r;
         if (lane % 4 == 0) {
-          totals[row] = total > 0.f ? __fdividef(1.f, total) : 0.f;
-          totals[kWideRows + row] = total > 0.f ? maximum[r] + __log2f(total) : kNegativeInfinity;
+          totals[row] = inverse_of(total);
+          totals[kWideRows + row] = log_sum_of(total, maximum[r]);
         }
       }
       ptx::mbarrier_arrive(shared + L::kTotalsFull + (i & 1) * 8);
@@ -268,33 +232,18 @@ struct WideScorer {
 };
 
 // One of the two value warpgroups: O, and the output.
-struct WideAccumulator {
+struct WideAccumulator : WideOutput<WideLayout, PlainParams> {
   using L = WideLayout;
-  using Pieces = WidePieces;
-  const PlainParams& p;
-  uint8_t* smem;
-  uint32_t shared;
-  int group, thread, warp, lane;  // thread, warp: within the warpgroup
-  float out[2][64];               // 128 latent dims each
+  using WideOutput::WideOutput;
 
   __device__ __forceinline__ void accumulate_tile(int tile) {
     const int stage = tile % kStages;
     ptx::mbarrier_wait(shared + L::kWeightsFull, tile & 1);
     uint32_t weights[4][4];
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const uint4 packed = reinterpret_cast<const uint4*>(smem + L::kWeights)[k * 128 + thread];
-      weights[k][0] = packed.x;
-      weights[k][1] = packed.y;
-      weights[k][2] = packed.z;
-      weights[k][3] = packed.w;
-    }
+    load_weights(weights);
     const float2 factor = reinterpret_cast<const float2*>(smem + L::kRescale)[thread];
     ptx::mbarrier_arrive(shared + L::kWeightsEmpty);
-    if (__any_sync(~0u, factor.x != 1.f || factor.y != 1.f)) {
-#pragma unroll
-      for (int i = 0; i < 128; ++i) out[i / 64][i % 64] *= i % 4 < 2 ? factor.x : factor.y;
-    }
+    if (__any_sync(~0u, factor.x != 1.f || factor.y != 1.f)) rescale(factor.x, factor.y);
     const uint64_t values = ptx::wide_operand_descriptor(
         shared + stage * kStageBytes + group * 4 * kChunkBytes, kChunkBytes);
     ptx::pin_registers(out[0]);
@@ -324,66 +273,10 @@ struct WideAccumulator {
   }
 
   __device__ __forceinline__ void finish_segment(const WideTask& task, const float* totals) {
-    const RowRange rows(p, task.request);
-    const PartSet set = part_set();
     const int row = warp * 16 + lane / 4;
     const float inverse[2] = {totals[row], totals[row + 8]};
     const float log_sum[2] = {totals[kWideRows + row], totals[kWideRows + row + 8]};
-#pragma unroll
-    for (int i = 0; i < 128; ++i) out[i / 64][i % 64] *= inverse[i % 4 / 2];
-    if (task.whole) {
-      __nv_bfloat16* to = p.output + static_cast<int64_t>(rows.first + row) * kLatent +
-                          group * 256 + 2 * (lane % 4);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        if (row + 8 * r >= rows.count) break;
-#pragma unroll
-        for (int j = 0; j < 32; ++j) {
-          const float* o = &out[j / 16][j % 16 * 4 + 2 * r];
-          *reinterpret_cast<uint32_t*>(to + r * 8 * kLatent + j * 8) = ptx::pack_bf16(o[0], o[1]);
-        }
-        if (p.lse != nullptr && group == 0 && lane % 4 == 0) {
-          write_lse(p, rows, row + 8 * r, log_sum[r]);
-        }
-      }
-      return;
-    }
-    const int slot = partial_slot(set.block, task.first_unit, task.total, task.blocks);
-    PartialPiece* to = set.template piece<Pieces>(slot, group * 64 + warp);
-#pragma unroll
-    for (int step = 0; step < 8; ++step) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float* o = &out[step / 4][step % 4 * 16 + 2 * r];
-        __stcg(reinterpret_cast<uint4*>(to[(step * 2 + r) * 4].pairs) + lane,
-               uint4{ptx::pack_half(o[0], o[1]), ptx::pack_half(o[4], o[5]),
-                     ptx::pack_half(o[8], o[9]), ptx::pack_half(o[12], o[13])});
-        if (lane % 4 == 0) __stcg(&to[(step * 2 + r) * 4].log_sum[lane / 4], log_sum[r]);
-      }
-    }
-    if (group == 0 && thread == 0) {
-      int* count = reinterpret_cast<int*>(smem + L::kSharedCount);
-      SharedRequest* requests = reinterpret_cast<SharedRequest*>(smem + L::kShared);
-      requests[*count] = {task.request, task.first_unit, task.units};
-      ++*count;
-    }
-    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-    // Releases the stores of both warpgroups: the barrier ordered them before this.
-    if (group == 0 && thread == 0) {
-      ptx::add_release(set.counter(task.first_unit, task.total, task.blocks), 1);
-    }
-  }
-
-  __device__ __forceinline__ void merge(int total, int blocks) {
-    // All tiles are consumed after this, their memory is free, and the list is written.
-    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-    const SharedRequest* requests = reinterpret_cast<const SharedRequest*>(smem + L::kShared);
-    const int merges = *reinterpret_cast<const int*>(smem + L::kSharedCount);
-#pragma unroll 1
-    for (int i = 0; i < merges; ++i) {
-      merge_request<Pieces, 9>(p, part_set(), total, blocks, requests[i],
-                               RowRange(p, requests[i].request), group * 4 + warp, smem);
-    }
+    write(task, part_set(), inverse, log_sum);
   }
 
   __device__ __forceinline__ void run() {
@@ -393,11 +286,10 @@ struct WideAccumulator {
       ptx::mbarrier_wait(shared + L::kTaskFull + (i & 1) * 8, i / 2 & 1);
       const int tiles = __shfl_sync(~0u, task->tiles, 0);  // known to be uniform
       if (tiles < 0) {
-        merge(task->total, task->blocks);
+        merge(part_set(), *task);
         return;
       }
-#pragma unroll
-      for (int j = 0; j < 128; ++j) out[j / 64][j % 64] = 0.f;
+      clear();
       for (int done = 0; done < tiles; ++done, ++tile) accumulate_tile(tile);
       ptx::mbarrier_wait(shared + L::kTotalsFull + (i & 1) * 8, i / 2 & 1);
       finish_segment(*task,
@@ -466,8 +358,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     scorer.run(walker);
   } else {
     ptx::register_increase<L::kValueRegisters>();
-    WideAccumulator accumulator{
-        params, smem, shared, warp / 4 - 2, static_cast<int>(threadIdx.x & 127), warp & 3, lane};
+    WideAccumulator accumulator(params, smem, shared, 8);
     accumulator.run();
   }
 }
