@@ -56,14 +56,17 @@ Generation::Generation(Serving& serving, std::shared_ptr<Exchange> exchange, Gen
 
 std::vector<Request> Generation::requests() const {
   std::vector<Request> requests;
-  const uint64_t seed = spec_.seeded ? spec_.options.sampling.seed : fresh_seed();
+  const bool seeded = spec_.seeded;
+  const uint64_t seed = seeded ? spec_.options.sampling.seed : fresh_seed();
   for (const Choice& choice : record_.choices) {
     if (choice.finish) continue;  // no output was asked for
     Request request = spec_.options;
     request.input_ids = spec_.prompts[choice.prompt];
     // The prompt's log probabilities come with a token, wanted or not.
     request.max_tokens = std::max<int64_t>(spec_.max_tokens[choice.prompt], 1);
-    request.sampling.seed = seed + static_cast<uint64_t>(choice.index % spec_.choices);
+    // A client's seed gives each prompt what it would get alone.
+    request.sampling.seed =
+        seed + static_cast<uint64_t>(seeded ? choice.index % spec_.choices : choice.index);
     requests.push_back(std::move(request));
   }
   return requests;

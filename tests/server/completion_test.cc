@@ -1,6 +1,7 @@
 // Rows 11 to 36 of the conformance checklist: /v1/completions.
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "base/utf8.h"
 #include "server/api/logprobs.h"
@@ -295,6 +296,40 @@ TEST_F(Completions, Row34And79PenaltiesReachTheEngineAndHoldUnderSpeculation) {
   Request request{.prompt = "Once upon a time", .max_tokens = 24};
   request.sampling.temperature = 0;
   request.sampling.frequency_penalty = 1.5f;
+// A client's seed gives each prompt of a list what it gives alone; without one no two are alike.
+TEST_F(Completions, PromptsOfOneRequestShareNoNoiseUnasked) {
+  const std::vector<std::string> same(3, "The old captain");
+  const auto texts_of = [&](OrderedJson fields) {
+    fields.update({{"prompt", same}, {"temperature", 1.0}, {"max_tokens", 16}, {"n", 2}});
+    const OrderedJson json = complete(fields).json();
+    std::vector<std::string> texts;
+    for (const OrderedJson& choice : json["choices"]) texts.push_back(choice["text"]);
+    return texts;
+  };
+  const auto distinct = [](const auto& texts) {
+    return std::set<std::string>(texts.begin(), texts.end()).size();
+  };
+  EXPECT_EQ(distinct(texts_of({})), 6u);
+  const std::vector<std::string> seeded = texts_of({{"seed", 5}});
+  ASSERT_EQ(seeded.size(), 6u);
+  EXPECT_EQ(distinct(seeded), 2u);
+  const auto alone = [&](int seed) {
+    return text({{"prompt", same[0]}, {"temperature", 1.0}, {"max_tokens", 16}, {"seed", seed}});
+  };
+  for (size_t i = 0; i < seeded.size(); ++i) EXPECT_EQ(seeded[i], alone(5 + i % 2)) << i;
+
+  const auto generated = [&](OrderedJson params) {
+    params.update({{"temperature", 1.0}, {"max_new_tokens", 16}});
+    std::vector<std::string> texts;
+    for (const OrderedJson& one :
+         post("/generate", {{"text", same}, {"sampling_params", params}}).json())
+      texts.push_back(one["text"]);
+    return texts;
+  };
+  EXPECT_EQ(distinct(generated(OrderedJson::object())), 3u);
+  EXPECT_EQ(generated({{"sampling_seed", 5}}), std::vector<std::string>(3, seeded[0]));
+}
+
   request.sampling.presence_penalty = 0.5f;
   request.sampling.repetition_penalty = 1.3f;
   const OrderedJson fields = {{"frequency_penalty", 1.5},
