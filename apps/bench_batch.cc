@@ -157,8 +157,8 @@ std::string unreal_notes(const BatchBenchFlags& flags) {
 std::string figures_notes(const BatchBenchFlags& flags, bool on_device) {
   std::string text =
       "ms; TPOT: (end - first token) / (output tokens - 1) of each request; accept: 1 + accepted "
-      "drafts / verify passes; plans, builds, build us: attention plans, metadata builds and their "
-      "time per iteration; ragged: plans of prefill";
+      "drafts / passes that had drafts; plans, builds, build us: attention plans, metadata builds "
+      "and their time per iteration; ragged: plans of prefill";
   if (on_device)
     text +=
         "; waits of the host for a GPU, kB sent to it and fetched, its passes and graphs launched, "

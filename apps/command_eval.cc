@@ -167,6 +167,7 @@ void print_acceptance(const Acceptance& acceptance, double temperature, bool jso
                                       {"prompts", acceptance.prompts},
                                       {"output_tokens", acceptance.output_tokens},
                                       {"verify_passes", acceptance.verify_passes},
+                                      {"draft_passes", acceptance.draft_passes},
                                       {"repeated_4gram_share", acceptance.repeated_4gram_share}}));
     return;
   }
@@ -217,8 +218,8 @@ void add_acceptance(Command& eval) {
                        request->sampling.temperature, flags->json);
     if (!flags->json)
       fmt::print(
-          "length: 1 + accepted drafts / verify passes; 4-grams: output tokens that end a 4-gram "
-          "already seen in the same output\n");
+          "length: 1 + accepted drafts / passes that had drafts; 4-grams: output tokens that end a "
+          "4-gram already seen in the same output\n");
   });
 }
 

@@ -19,7 +19,7 @@ int64_t repeated_4grams(const std::vector<int32_t>& tokens) {
 }  // namespace
 
 double Acceptance::accept_length() const {
-  return foresail::accept_length(accepted, verify_passes);
+  return foresail::accept_length(accepted, draft_passes);
 }
 
 double Acceptance::rate_at(int position) const {
@@ -49,6 +49,7 @@ Acceptance measure_acceptance(LoadedModel& model, const Tokenizer& tokenizer,
     ++result.prompts;
     result.output_tokens += stats.output_tokens;
     result.verify_passes += stats.verify_passes;
+    result.draft_passes += stats.draft_passes();
     result.accepted += stats.accepted;
     for (int position = 0; position < steps; ++position) {
       result.drafted_at[position] += stats.drafted_at[position];

@@ -47,7 +47,7 @@ double BatchBenchResult::decode_s() const {
 }
 
 double BatchBenchResult::accept_length() const {
-  return foresail::accept_length(accepted, verify_passes);
+  return foresail::accept_length(accepted, draft_passes);
 }
 
 BatchBench::BatchBench(LoadedModel& model, const BatchBenchOptions& options)
@@ -159,7 +159,7 @@ void BatchBench::decode(std::vector<RequestState*> running, BatchBenchResult& re
       if (found == running.end()) continue;
       any_wanted = true;
       if (options_.adaptive) adaptive_depth_->observe(rows[i].drafted, rows[i].accepted);
-      ++result.verify_passes;
+      if (rows[i].drafted > 0) ++result.draft_passes;
       result.accepted += rows[i].accepted;
       if (output_len(*request) < options_.output_len) continue;
       result.tpot_s[request->slot] =

@@ -35,7 +35,7 @@ struct BatchBenchResult {
   std::vector<int32_t> ids;         // output of all requests, one after the other
   int64_t prefill_tokens = 0;       // that were really run
   int64_t decode_tokens = 0;        // of all requests, the first ones not included
-  int64_t verify_passes = 0, accepted = 0;
+  int64_t draft_passes = 0, accepted = 0;
   MetadataCounts prefill_metadata, decode_metadata;
   DeviceCounts decode_device;  // what a GPU was asked for while decoding
   int64_t launched_ahead = 0;  // iterations

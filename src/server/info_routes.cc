@@ -31,9 +31,8 @@ OrderedJson speculation(const Metrics& metrics) {
   const int64_t passes = metrics.draft_passes, drafted = metrics.drafted;
   const int64_t accepted = metrics.accepted;
   if (drafted == 0) return nullptr;
-  return object_of(
-      {{"accept_length", 1.0 + static_cast<double>(accepted) / static_cast<double>(passes)},
-       {"accept_rate", static_cast<double>(accepted) / static_cast<double>(drafted)}});
+  return object_of({{"accept_length", accept_length(accepted, passes)},
+                    {"accept_rate", static_cast<double>(accepted) / static_cast<double>(drafted)}});
 }
 
 int64_t used_tokens(const EngineStats& stats, int page_size) {

@@ -193,7 +193,8 @@ void write_speculation(Writer& out, const Metrics& metrics) {
       out.sample(prefix, kName, metrics.accepted_at[i].load(),
                  label("position", std::to_string(i)));
   }
-  out.histogram("spec_accept_length", "1 + accepted drafts / verify passes, once per request.",
+  out.histogram("spec_accept_length",
+                "1 + accepted drafts / passes that had drafts, once per request.",
                 metrics.accept_length, false);
 }
 

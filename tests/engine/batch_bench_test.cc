@@ -64,6 +64,21 @@ TEST(BatchBench, LaunchingAheadChangesNoPretendedAcceptance) {
   EXPECT_EQ(ahead.ids, waiting.ids);
 }
 
+// Passes without a draft say nothing of drafts: four tokens after the first are one pass of three
+// drafts, one of none.
+TEST(BatchBench, AcceptLengthIsOfThePassesThatHadDrafts) {
+  EngineOptions options = options_of(SpeculativeAlgorithm::kMtp);
+  options.speculative.simulate_accept_length = 4.0;
+  LoadedModel model(options, {}, std::make_unique<DeviceLikeKernels>());
+  BatchBenchOptions four = kBench;
+  four.output_len = 6;
+  BatchBench bench(model, four);
+  const BatchBenchResult run = bench.run();
+  EXPECT_EQ(run.draft_passes, kBench.batch_size);
+  EXPECT_EQ(run.accepted, 3 * kBench.batch_size);
+  EXPECT_DOUBLE_EQ(run.accept_length(), 4.0);
+}
+
 TEST(EngineBench, CountsTheStepsThatOnlyDecode) {
   for (const auto algorithm : {SpeculativeAlgorithm::kNone, SpeculativeAlgorithm::kMtp}) {
     LoadedModel model(options_of(algorithm), {}, std::make_unique<DeviceLikeKernels>());
