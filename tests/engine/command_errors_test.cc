@@ -41,6 +41,8 @@ TEST_F(CommandErrors, NumbersThatAreTooLarge) {
                      "--context-length: choose a whole number, 0 or more, instead of");
   expect_refused("serve models/tales --mem-fraction-static nan", 2,
                  "--mem-fraction-static: choose a number, 0 to 1, instead of \"nan\"");
+  expect_refused("serve models/tales --max-logprobs 129", 2,
+                 "--max-logprobs: choose a whole number, 0 to 128, instead of \"129\"");
   expect_run_refused("--speculative-simulate-accept-length nan", "choose a number, 1 to 16");
   expect_run_refused("--speculative-simulate-accept-length -3", "choose a number, 1 to 16");
 }

@@ -179,6 +179,11 @@ TEST_F(Chat, WhatIsNotServedIsNamed) {
   expect_refused(chat({{"tools", tools}}), "tools", "not supported");
   expect_refused(chat({{"tools", tools}, {"tool_choice", "required"}}), "tools", "not supported");
   expect_refused(chat({{"top_logprobs", 2}}), "top_logprobs", "needs 'logprobs'");
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    OrderedJson fields = {{"max_tokens", nullptr}};
+    fields[name] = 5000;
+    expect_refused(chat(fields), name, "maximum context length");
+  }
   expect_refused(chat({{"logprobs", 5}}), "logprobs", "true or false");
   EXPECT_EQ(chat({{"tools", tools}, {"tool_choice", "none"}}).status, 200);
   EXPECT_EQ(chat({{"response_format", {{"type", "text"}}}, {"logprobs", false}}).status, 200);

@@ -180,7 +180,10 @@ ApiResult<GenerationSpec> parse_chat(const OrderedJson& body, const ServedModel&
   spec.parsing.only_calls = chat->tools.choice == ToolRequest::Choice::kRequired;
   spec.prompts.push_back(std::move(chat->ids));
   const auto asked = max_tokens == 0 ? std::nullopt : std::optional(max_tokens);
-  if (auto error = fit_context(spec, asked, model, "messages")) return tl::unexpected(*error);
+  const LengthNames names = {
+      .prompt = "messages",
+      .most = fields.has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens"};
+  if (auto error = fit_context(spec, asked, model, names)) return tl::unexpected(*error);
   return spec;
 }
 

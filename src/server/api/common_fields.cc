@@ -150,7 +150,7 @@ void read_prompts(JsonObject& fields, std::string_view name, const ServedModel& 
 }
 
 std::optional<ApiError> fit_context(GenerationSpec& spec, std::optional<int64_t> asked,
-                                    const ServedModel& model, std::string_view what) {
+                                    const ServedModel& model, const LengthNames& names) {
   for (const std::vector<int32_t>& prompt : spec.prompts) {
     const auto prompt_len = static_cast<int64_t>(prompt.size());
     const int64_t room = model.max_total_len - prompt_len;
@@ -163,17 +163,18 @@ std::optional<ApiError> fit_context(GenerationSpec& spec, std::optional<int64_t>
           fmt::format("This model's maximum context length is {} tokens. However, you requested {} "
                       "tokens ({} in the {}, {} in the completion). Please reduce the length of "
                       "the {} or of the completion.",
-                      model.max_total_len, prompt_len + needed, prompt_len, what, needed, what));
-      error.param = prompt_len >= model.max_total_len ? std::string(what) : "max_tokens";
+                      model.max_total_len, prompt_len + needed, prompt_len, names.prompt, needed,
+                      names.prompt));
+      error.param = prompt_len >= model.max_total_len ? names.prompt : names.most;
       return error;
     }
     const int64_t most = asked.value_or(room);
     if (spec.options.min_tokens > most)
       return api_error(
-          {fmt::format("'min_tokens' {} is more than the {} tokens that the output may have ({})",
-                       spec.options.min_tokens, most,
-                       asked ? "'max_tokens'" : "what the context leaves"),
-           "min_tokens"});
+          {fmt::format("'{}' {} is more than the {} tokens that the output may have ({})",
+                       names.least, spec.options.min_tokens, most,
+                       asked ? fmt::format("'{}'", names.most) : "what the context leaves"),
+           std::string(names.least)});
     spec.max_tokens.push_back(most);
   }
   return std::nullopt;

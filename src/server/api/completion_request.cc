@@ -46,7 +46,7 @@ ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const Served
   fields.add_unread(kMostIgnoredFields, spec.ignored_fields);
   spec.prompts = std::move(prompts.ids);
   spec.batch = prompts.batch;
-  if (auto error = fit_context(spec, max_tokens, model, "prompt")) return tl::unexpected(*error);
+  if (auto error = fit_context(spec, max_tokens, model)) return tl::unexpected(*error);
   // Not earlier: of what does not fit there may be millions of ids.
   for (size_t i = 0; echo && i < spec.prompts.size(); ++i) {
     if (!prompts.texts[i] && model.tokenizer != nullptr)

@@ -77,7 +77,9 @@ ApiResult<GenerationSpec> parse_generate(const OrderedJson& body, const ServedMo
   sampling.add_unread(kMostIgnoredFields, spec.ignored_fields);
   spec.prompts = std::move(prompts.ids);
   spec.batch = prompts.batch;
-  if (auto error = fit_context(spec, max_tokens, model, "prompt")) return tl::unexpected(*error);
+  const LengthNames names = {.most = "sampling_params.max_new_tokens",
+                             .least = "sampling_params.min_new_tokens"};
+  if (auto error = fit_context(spec, max_tokens, model, names)) return tl::unexpected(*error);
   return spec;
 }
 
