@@ -16,7 +16,8 @@ inline void add_sampling_flags(Command& command, Request& options) {
   FlagGroup drawing(command, kDrawingGroup);
   drawing.add_option("--max-tokens,-n", options.max_tokens, "most new tokens")
       ->capture_default_str();
-  drawing.add_option("--min-tokens", options.min_tokens, "no end of text before this many")
+  drawing
+      .add_option("--min-tokens", options.min_tokens, "no end of text and no stop before this many")
       ->capture_default_str();
   // The help shows no number for what the model's file may say otherwise.
   const std::string of_model = "default: generation_config.json's, else ";

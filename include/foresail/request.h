@@ -37,7 +37,7 @@ struct Request {
   std::string prompt = {};              // text, or
   std::vector<int32_t> input_ids = {};  // tokens
   int64_t max_tokens = 128;
-  int64_t min_tokens = 0;
+  int64_t min_tokens = 0;  // until then no end token is drawn, and stops are not looked for
   SamplingParams sampling;
   std::vector<std::string> stops = {};
   std::vector<int32_t> stop_token_ids = {};  // end it as the end token does

@@ -8,7 +8,8 @@ namespace foresail {
 
 Commit::Commit(const Request& request, std::span<const int64_t> end_ids, const Tokenizer* tokenizer,
                OutputGuide guide)
-    : max_tokens_(request.max_tokens),
+    : min_tokens_(request.min_tokens),
+      max_tokens_(request.max_tokens),
       end_ids_(request.ignore_eos ? std::span<const int64_t>() : end_ids),
       stop_ids_(request.stop_token_ids),
       marker_ids_(request.marker_ids),
@@ -21,17 +22,19 @@ Commit::Commit(const Request& request, std::span<const int64_t> end_ids, const T
 Event Commit::operator()(int32_t token, bool from_draft, GenerationStats& stats) {
   ++stats.output_tokens;
   Event event{.token = token, .from_draft = from_draft};
-  const bool is_end = std::find(end_ids_.begin(), end_ids_.end(), token) != end_ids_.end() ||
-                      std::find(stop_ids_.begin(), stop_ids_.end(), token) != stop_ids_.end();
+  const bool stops = may_stop(stats);
+  const bool is_end =
+      stops && (std::find(end_ids_.begin(), end_ids_.end(), token) != end_ids_.end() ||
+                std::find(stop_ids_.begin(), stop_ids_.end(), token) != stop_ids_.end());
   const bool allowed = !guide_.guides() || guide_.advance(token);
   if (is_end) return finish(std::move(event), FinishReason::kEndToken, stats);
   FORESAIL_CHECK(allowed, "token {} was drawn against the grammar", token);
   const bool is_marker =
       std::find(marker_ids_.begin(), marker_ids_.end(), token) != marker_ids_.end();
   if (detokenizer_ && is_marker)
-    event.text = flush_text();
+    event.text = flush_text(stops);
   else if (detokenizer_)
-    event.text = stops_.push(detokenizer_->push(token));
+    event.text = stops_.push(detokenizer_->push(token), stops);
   if (stops_.matched()) {
     stats.matched_stop = stops_.matched_stop();
     return finish(std::move(event), FinishReason::kStopString, stats);
@@ -41,13 +44,14 @@ Event Commit::operator()(int32_t token, bool from_draft, GenerationStats& stats)
   return finish(std::move(event), FinishReason::kLength, stats);
 }
 
-std::string Commit::flush_text() {
-  const std::string text = stops_.push(detokenizer_->flush());
+std::string Commit::flush_text(bool may_stop) {
+  const std::string text = stops_.push(detokenizer_->flush(), may_stop);
   return text + stops_.flush();
 }
 
 Event Commit::finish(Event event, FinishReason reason, GenerationStats& stats) {
-  if (detokenizer_ && reason != FinishReason::kStopString) event.text += flush_text();
+  if (detokenizer_ && reason != FinishReason::kStopString)
+    event.text += flush_text(may_stop(stats));
   event.finish = stats.finish = reason;
   return event;
 }

@@ -27,10 +27,12 @@ class Commit {
   const OutputGuide& guide() const { return guide_; }
 
  private:
-  std::string flush_text();  // what was held back
+  // As where end tokens may be drawn: the first that may end the output comes after the minimum.
+  bool may_stop(const GenerationStats& stats) const { return stats.output_tokens > min_tokens_; }
+  std::string flush_text(bool may_stop);  // what was held back
   Event finish(Event event, FinishReason reason, GenerationStats& stats);
 
-  int64_t max_tokens_;
+  int64_t min_tokens_, max_tokens_;
   std::span<const int64_t> end_ids_;  // empty when the end token is to be ignored
   std::vector<int32_t> stop_ids_;     // the request's own; never ignored
   std::vector<int32_t> marker_ids_;

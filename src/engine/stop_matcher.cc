@@ -5,12 +5,15 @@
 
 namespace foresail {
 
-std::string StopMatcher::push(const std::string& text) {
+std::string StopMatcher::push(const std::string& text, bool may_stop) {
   if (matched()) return {};
+  const size_t old = held_.size();
   held_ += text;
   size_t first = std::string::npos;
   for (const std::string& stop : stops_) {
-    const size_t at = stop.empty() ? std::string::npos : held_.find(stop);
+    if (stop.empty() || !may_stop) continue;
+    // Only what ends in the new text: one that ended before was there when none might stop.
+    const size_t at = held_.find(stop, old + 1 > stop.size() ? old + 1 - stop.size() : 0);
     if (at >= first) continue;
     first = at;
     matched_stop_ = stop;

@@ -12,8 +12,9 @@ class StopMatcher {
   explicit StopMatcher(std::vector<std::string> stops, bool include_stop = false)
       : stops_(std::move(stops)), include_stop_(include_stop) {}
 
-  // Returns the text that is now certain. Once a stop has matched, text after it is swallowed.
-  std::string push(const std::string& text);
+  // Returns the text that is now certain. Once a stop has matched, text after it is swallowed. A
+  // stop that is complete with text that may not stop has not matched, nor does it later.
+  std::string push(const std::string& text, bool may_stop);
   // The held-back rest, when the stream ends without a stop.
   std::string flush();
   bool matched() const { return !matched_stop_.empty(); }

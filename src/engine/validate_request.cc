@@ -56,10 +56,6 @@ std::optional<InputError> check_stops(const Request& request, const Tokenizer* t
       return InputError{
           fmt::format("stop_token_ids: {} is outside the vocabulary of {}", id, vocab_size),
           "stop_token_ids"};
-  // What the model may not draw yet is decided where it draws, and only the model's own end tokens
-  // are known there.
-  if (!request.stop_token_ids.empty() && request.min_tokens > 0)
-    return InputError{"stop_token_ids cannot be combined with min_tokens", "stop_token_ids"};
   return std::nullopt;
 }
 

@@ -187,6 +187,11 @@ TEST(RequestOptions, OutOfRangeIsRefusedByName) {
   EXPECT_EQ(refused([](Request& r) { r.input_ids = {-1}; }), "input_ids");
   EXPECT_EQ(refused([](Request& r) { r.input_ids = {129279}; }), "accepted");
   EXPECT_EQ(refused([](Request& r) { r.min_tokens = 5; }), "min_tokens");
+  EXPECT_EQ(refused([](Request& r) {
+              r.min_tokens = 1;
+              r.stop_token_ids = {5};
+            }),
+            "accepted");
   EXPECT_EQ(refused([](Request& r) { r.speculative_steps = -1; }), "speculative");
 }
 

@@ -136,6 +136,54 @@ TEST_F(CommitRun, AStopStringBeforeTheEndTokenWins) {
   EXPECT_EQ(events.size(), run.size() - 1);
 }
 
+// Stops are not looked for before the minimum: neither in the events nor, later, in what came then.
+TEST_F(CommitRun, NoStopBeforeTheMinimum) {
+  const std::string whole = "the old king said to the old king";
+  const std::vector<int32_t> run = tokenizer_->encode(whole, {});
+  const auto length_before = [&](size_t count) {
+    return tokenizer_->decode(std::span(run).first(count), true).size();
+  };
+  Request request;
+  request.max_tokens = 100;
+  for (const std::string stop : {"the", " old", "ld ki", "king", "g s"}) {
+    for (size_t least = 0; least < run.size(); ++least) {
+      SCOPED_TRACE(fmt::format("{} after {}", stop, least));
+      stats_ = {};
+      request.min_tokens = static_cast<int64_t>(least);
+      request.stops = {stop, "said to nobody"};
+      const std::vector<Event> events = commit(request, run);
+      // The first that ends in a later token, wherever it began.
+      size_t at = whole.find(stop);
+      while (at != std::string::npos && at + stop.size() <= length_before(least))
+        at = whole.find(stop, at + 1);
+      if (at != std::string::npos) {
+        EXPECT_EQ(stats_.matched_stop, stop);
+        EXPECT_GT(events.size(), least);
+        EXPECT_EQ(text_of(events), whole.substr(0, at));
+      } else {
+        EXPECT_EQ(stats_.matched_stop, "");
+        EXPECT_EQ(events.size(), run.size());
+        // The end may yet become a stop.
+        EXPECT_TRUE(whole.starts_with(text_of(events)));
+      }
+    }
+  }
+}
+
+TEST_F(CommitRun, NoStopTokenBeforeTheMinimum) {
+  const std::vector<int32_t> run = {300, 301, 300, kEndId, 301, 300};
+  Request request;
+  request.max_tokens = 10;
+  request.stop_token_ids = {300};
+  for (const auto& [least, count] :
+       std::vector<std::pair<int, size_t>>{{0, 1}, {1, 3}, {2, 3}, {3, 4}, {4, 6}, {5, 6}}) {
+    stats_ = {};
+    request.min_tokens = least;
+    EXPECT_EQ(commit(request, run).size(), count) << least;
+    EXPECT_EQ(stats_.finish, FinishReason::kEndToken);
+  }
+}
+
 // K5: what follows the end token is in no figure: not in text, ids or usage.
 TEST_F(CommitRun, NothingAfterTheEnd) {
   const std::vector<int32_t> run = {300, 301, kEndId, 302};

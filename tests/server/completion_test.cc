@@ -137,6 +137,39 @@ TEST_F(Completions, Row23StopTokenIds) {
   expect_refused(complete({{"stop_token_ids", {151645}}}), "stop_token_ids", "151645");
 }
 
+// What ends a text is not looked for before the minimum, whatever it is; in it, it is text.
+TEST_F(Completions, NoStopBeforeTheMinimum) {
+  const OrderedJson plain = complete({{"return_token_ids", true}}).json()["choices"][0];
+  const std::string whole = plain["text"];
+  const auto ended = [&](OrderedJson fields) {
+    const OrderedJson json = complete(fields).json();
+    EXPECT_EQ(json["choices"][0]["text"], whole);
+    EXPECT_EQ(json["choices"][0]["finish_reason"], "length");
+    return json["usage"]["completion_tokens"].get<int>();
+  };
+  const std::string stop = whole.substr(9, 4);
+  EXPECT_EQ(ended({{"stop", stop}, {"min_tokens", 12}}), 12);
+  EXPECT_EQ(ended({{"stop_token_ids", {plain["token_ids"][5]}}, {"min_tokens", 12}}), 12);
+  const OrderedJson last =
+      complete({{"stop_token_ids", {plain["token_ids"][11]}}, {"min_tokens", 11}}).json();
+  EXPECT_EQ(last["usage"]["completion_tokens"], 12);
+  EXPECT_EQ(last["choices"][0]["finish_reason"], "stop");
+  const OrderedJson native =
+      post("/generate",
+           {{"text", "Once upon a time"},
+            {"sampling_params",
+             {{"temperature", 0}, {"max_new_tokens", 12}, {"min_new_tokens", 12}, {"stop", stop}}}})
+          .json();
+  EXPECT_EQ(native["text"], whole);
+  // Each API has names of its own for it.
+  const auto refused = [&](OrderedJson params, const std::string& name) {
+    expect_refused(post("/generate", {{"text", "Once"}, {"sampling_params", std::move(params)}}),
+                   name, "");
+  };
+  refused({{"max_new_tokens", 12}, {"min_new_tokens", 13}}, "sampling_params.min_new_tokens");
+  refused({{"max_new_tokens", 5000}}, "sampling_params.max_new_tokens");
+}
+
 TEST_F(Completions, Row25Echo) {
   const std::string prompt = "Once upon a time", continuation = text({});
   EXPECT_EQ(text({{"echo", true}}), prompt + continuation);
@@ -263,39 +296,6 @@ TEST_F(Completions, Row28SeedsRepeat) {
   EXPECT_NE(unseeded(), unseeded());
 }
 
-TEST_F(Completions, Row29To32GreedyByAnyName) {
-  Request request{.prompt = "Once upon a time", .max_tokens = 12};
-  request.sampling.temperature = 0;
-  const std::string greedy = text({});
-  EXPECT_EQ(greedy, plain_text(request));
-  EXPECT_EQ(text({{"temperature", 1}, {"top_k", 1}}), greedy);
-  EXPECT_EQ(text({{"temperature", 1}, {"top_p", 1e-6}}), greedy);
-  EXPECT_EQ(text({{"temperature", 1}, {"min_p", 1}, {"top_p", 1}}), greedy);
-  EXPECT_EQ(text({{"temperature", 0}, {"top_k", -1}}), greedy);
-}
-
-TEST_F(Completions, Row33LogitBias) {
-  const OrderedJson ids = complete({{"return_token_ids", true}}).json()["choices"][0]["token_ids"];
-  const std::string first = std::to_string(ids[0].get<int>());
-  const OrderedJson banned =
-      complete({{"logit_bias", {{first, -100}}}, {"return_token_ids", true}}).json();
-  for (const OrderedJson& id : banned["choices"][0]["token_ids"]) EXPECT_NE(id, ids[0]);
-  const OrderedJson forced =
-      complete({{"logit_bias", {{first, 100}}}, {"return_token_ids", true}}).json();
-  for (const OrderedJson& id : forced["choices"][0]["token_ids"]) EXPECT_EQ(id, ids[0]);
-  expect_refused(complete({{"logit_bias", {{"8192", 1}}}}), "logit_bias", "8192");
-  expect_refused(complete({{"logit_bias", {{"-1", 1}}}}), "logit_bias", "-1");
-  expect_refused(complete({{"logit_bias", {{"5", 101}}}}), "logit_bias", "-100 to 100");
-  // One token must not have two biases.
-  for (const char* name : {"05", "-0", "+5", " 5", "5 ", "0x5", "5.0", "", "5e0"})
-    expect_refused(complete({{"logit_bias", {{"5", 1}, {name, 1}}}}), "logit_bias", "no token id");
-  EXPECT_EQ(complete({{"logit_bias", {{"8191", 1}}}}).status, 200);
-}
-
-TEST_F(Completions, Row34And79PenaltiesReachTheEngineAndHoldUnderSpeculation) {
-  Request request{.prompt = "Once upon a time", .max_tokens = 24};
-  request.sampling.temperature = 0;
-  request.sampling.frequency_penalty = 1.5f;
 // A client's seed gives each prompt of a list what it gives alone; without one no two are alike.
 TEST_F(Completions, PromptsOfOneRequestShareNoNoiseUnasked) {
   const std::vector<std::string> same(3, "The old captain");
@@ -330,6 +330,39 @@ TEST_F(Completions, PromptsOfOneRequestShareNoNoiseUnasked) {
   EXPECT_EQ(generated({{"sampling_seed", 5}}), std::vector<std::string>(3, seeded[0]));
 }
 
+TEST_F(Completions, Row29To32GreedyByAnyName) {
+  Request request{.prompt = "Once upon a time", .max_tokens = 12};
+  request.sampling.temperature = 0;
+  const std::string greedy = text({});
+  EXPECT_EQ(greedy, plain_text(request));
+  EXPECT_EQ(text({{"temperature", 1}, {"top_k", 1}}), greedy);
+  EXPECT_EQ(text({{"temperature", 1}, {"top_p", 1e-6}}), greedy);
+  EXPECT_EQ(text({{"temperature", 1}, {"min_p", 1}, {"top_p", 1}}), greedy);
+  EXPECT_EQ(text({{"temperature", 0}, {"top_k", -1}}), greedy);
+}
+
+TEST_F(Completions, Row33LogitBias) {
+  const OrderedJson ids = complete({{"return_token_ids", true}}).json()["choices"][0]["token_ids"];
+  const std::string first = std::to_string(ids[0].get<int>());
+  const OrderedJson banned =
+      complete({{"logit_bias", {{first, -100}}}, {"return_token_ids", true}}).json();
+  for (const OrderedJson& id : banned["choices"][0]["token_ids"]) EXPECT_NE(id, ids[0]);
+  const OrderedJson forced =
+      complete({{"logit_bias", {{first, 100}}}, {"return_token_ids", true}}).json();
+  for (const OrderedJson& id : forced["choices"][0]["token_ids"]) EXPECT_EQ(id, ids[0]);
+  expect_refused(complete({{"logit_bias", {{"8192", 1}}}}), "logit_bias", "8192");
+  expect_refused(complete({{"logit_bias", {{"-1", 1}}}}), "logit_bias", "-1");
+  expect_refused(complete({{"logit_bias", {{"5", 101}}}}), "logit_bias", "-100 to 100");
+  // One token must not have two biases.
+  for (const char* name : {"05", "-0", "+5", " 5", "5 ", "0x5", "5.0", "", "5e0"})
+    expect_refused(complete({{"logit_bias", {{"5", 1}, {name, 1}}}}), "logit_bias", "no token id");
+  EXPECT_EQ(complete({{"logit_bias", {{"8191", 1}}}}).status, 200);
+}
+
+TEST_F(Completions, Row34And79PenaltiesReachTheEngineAndHoldUnderSpeculation) {
+  Request request{.prompt = "Once upon a time", .max_tokens = 24};
+  request.sampling.temperature = 0;
+  request.sampling.frequency_penalty = 1.5f;
   request.sampling.presence_penalty = 0.5f;
   request.sampling.repetition_penalty = 1.3f;
   const OrderedJson fields = {{"frequency_penalty", 1.5},
