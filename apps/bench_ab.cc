@@ -7,6 +7,7 @@
 #include "apps/bench_commands.h"
 #include "apps/confidence.h"
 #include "apps/flag_checks.h"
+#include "apps/model_probe.h"
 #include "apps/sha256.h"
 #include "base/error.h"
 
@@ -110,7 +111,7 @@ void add_bench_ab(Command& bench) {
   command->add_option("--rounds", *rounds, "interleaved pairs of runs")
       ->capture_default_str()
       ->check(number_in(2, 1000));
-  command->add_flag("--json", flags->json, "print one JSON object");
+  command->add_flag("--json", flags->json, "print JSON lines");
   command->callback([flags, toggles, rounds] {
     for (const std::string& toggle : *toggles)
       if (toggle != kDraftKvIndices && toggle != kMhaChunkMetadata && toggle != kLaunchAhead)
@@ -120,10 +121,13 @@ void add_bench_ab(Command& bench) {
                     toggle);
     const auto model = load_for_batch(*flags);
     BatchBench batch(*model, flags->bench);
+    ModelProbe probe(*model);
     for (const std::string& toggle : *toggles) {
       compare(*flags, *model, batch, toggle, *rounds);
       apply(*model, batch, toggle, true);
     }
+    probe.probe_again();
+    probe.print(flags->json, false);
   });
 }
 

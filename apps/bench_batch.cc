@@ -6,7 +6,9 @@
 #include <functional>
 
 #include "apps/flag_checks.h"
+#include "apps/model_probe.h"
 #include "base/checked_math.h"
+#include "base/error.h"
 #include "engine/engine_bench.h"
 
 namespace foresail {
@@ -171,6 +173,14 @@ std::string figures_notes(const BatchBenchFlags& flags, bool on_device) {
 
 std::unique_ptr<LoadedModel> load_for_batch(BatchBenchFlags& flags) {
   ModelOptions& options = flags.model.options;
+  if (flags.model.command->count("--context-length") > 0)
+    throw_error(ErrorCode::kUsage,
+                "--context-length is not for a batch: its requests are of --ctx and --output-len");
+  const int64_t positions = read_model_config(options.model_path).max_positions;
+  if (flags.bench.context_len + flags.bench.output_len > positions)
+    throw_error(ErrorCode::kUsage,
+                "--ctx {} and --output-len {} exceed the model's {} positions together",
+                flags.bench.context_len, flags.bench.output_len, positions);
   options.slot_count = flags.bench.batch_size;
   options.context_length = flags.bench.context_len + flags.bench.output_len;
   options.max_total_tokens =
@@ -257,6 +267,7 @@ void bench_on_device(const BatchBenchFlags& flags, LoadedModel& model, BatchBenc
 void bench_batch(BatchBenchFlags& flags, int runs) {
   const auto model = load_for_batch(flags);
   BatchBench bench(*model, flags.bench);
+  ModelProbe probe(*model);
   bench.run();
   const bool on_device = !model->kernels().memory().is_host();
   if (!flags.json) print_figures_header("run", on_device);
@@ -271,6 +282,8 @@ void bench_batch(BatchBenchFlags& flags, int runs) {
   if (!flags.json) print_medians(figures, on_device);
   if (on_device) bench_on_device(flags, *model, bench);
   if (!flags.json) fmt::print("{}\n", figures_notes(flags, on_device));
+  probe.probe_again();
+  probe.print(flags.json, false);
 }
 
 }  // namespace foresail

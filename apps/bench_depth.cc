@@ -7,6 +7,7 @@
 #include "apps/bench_commands.h"
 #include "apps/confidence.h"
 #include "apps/flag_checks.h"
+#include "apps/model_probe.h"
 #include "base/error.h"
 
 namespace foresail {
@@ -20,6 +21,7 @@ void bench_depth(BatchBenchFlags& flags, const std::vector<int32_t>& batch_sizes
     throw_error(ErrorCode::kUsage,
                 "bench depth needs --speculative-algorithm and --speculative-num-steps above 0");
   const int32_t most = flags.bench.draft_len;
+  ModelProbe probe(*model);
   if (!flags.json) {
     fmt::print("{:>6} ", "batch");
     for (int32_t depth = 0; depth <= most; ++depth)
@@ -83,6 +85,8 @@ void bench_depth(BatchBenchFlags& flags, const std::vector<int32_t>& batch_sizes
         "tok/s of the whole batch, median of {} interleaved rounds; the ratio is adaptive "
         "over the best fixed depth, round by round: mean with its 95 % interval, median{}\n",
         rounds, unreal_notes(flags));
+  probe.probe_again();
+  probe.print(flags.json, false);
 }
 
 }  // namespace

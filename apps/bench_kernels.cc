@@ -81,7 +81,7 @@ void bench_kernels(KernelFlags& flags) {
                 .clock = flags.clock,
                 .before = before,
                 .after = after},
-               flags.json);
+               flags.json, true);
   if (!flags.json)
     fmt::print(
         "Rates and shares are of the fastest run; cache: faster than the read probe, since caches "

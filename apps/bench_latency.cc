@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 
 #include "apps/bench_batch.h"
 #include "apps/bench_commands.h"
 #include "apps/flag_checks.h"
 #include "apps/model_flags.h"
-#include "apps/probe_line.h"
+#include "apps/model_probe.h"
 #include "apps/progress_line.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "engine/latency_bench.h"
-#include "kernels/cuda/cuda_kernels.h"
 
 namespace foresail {
 namespace {
@@ -93,19 +91,7 @@ void bench_passes(BenchFlags& flags) {
   flags.batch.model.options.context_length =
       std::max(flags.batch.model.options.context_length, longest);
   const auto model = load_model(flags.batch.model);
-  const int threads = flags.batch.model.options.threads > 0
-                          ? flags.batch.model.options.threads
-                          : static_cast<int>(std::thread::hardware_concurrency());
-  ThreadPool pool(threads);
-  const std::string isa(model->kernels().name());
-  const bool bf16 = model->kernels().act_dtype() == DType::kBF16;
-  // Of a GPU only memory is probed: its arithmetic share is not shown.
-  const auto probe = [&] {
-    if (!model->kernels().memory().is_host())
-      return Floors{.bytes_per_s = probe_cuda_copy(), .operations_per_s = NAN};
-    return probe_floors(pool, flags.batch.model.options.cpu_isa, bf16);
-  };
-  const Floors before = probe();
+  ModelProbe probe(*model);
   LatencyBench bench(*model, 1);
   // Judged by what the machine could do before or after them, so printed when both are known.
   std::vector<Row> rows;
@@ -131,14 +117,13 @@ void bench_passes(BenchFlags& flags) {
     }
   }
   progress.clear();
-  const Floors after = probe(), fastest = fastest_of(before, after);
+  probe.probe_again();
   if (!flags.batch.json)
     fmt::print("{:<8} {:>6} {:>7} {:>10} {:>10} {:>9} {:>10} {:>10} {:>9} {:>9} {:>10}\n", "pass",
                "rows", "depth", "median ms", "fastest ms", "tok/s", "of bytes", "of ops",
                "vs 1 row", "its bytes", "experts");
-  for (const Row& row : rows) print_row(row, fastest, flags.batch.json);
-  print_probes({.threads = threads, .kernels = isa, .before = before, .after = after},
-               flags.batch.json);
+  for (const Row& row : rows) print_row(row, probe.fastest(), flags.batch.json);
+  probe.print(flags.batch.json, true);
 }
 
 }  // namespace
@@ -182,10 +167,18 @@ void add_bench_latency(Command& bench) {
   command->add_flag("--json", flags->batch.json, "print JSON lines");
   command->callback([flags, command] {
     const auto given = [&](const char* option) { return command->count(option) > 0; };
-    const bool whole_batch = given("--batch-size") || given("--input-len") ||
-                             given("--output-len") || given("--synthetic-context") ||
-                             given("--temperature");
-    if (whole_batch) return bench_batch(flags->batch, flags->runs);
+    for (const char* of_batch : {"--batch-size", "--input-len", "--output-len", "--temperature",
+                                 "--synthetic-context", "--disable-overlap-schedule"}) {
+      if (!given(of_batch)) continue;
+      for (const char* of_passes : {"--prefill", "--depth", "--width"})
+        if (given(of_passes))
+          throw_error(
+              ErrorCode::kUsage,
+              "{} is for passes of one request, which a batch (--batch-size, --ctx, "
+              "--output-len, --temperature, --synthetic-context) does not time: leave it out",
+              of_passes);
+      return bench_batch(flags->batch, flags->runs);
+    }
     if (given("--speculative-algorithm"))
       throw_error(ErrorCode::kUsage,
                   "passes of one request do not speculate: add --batch-size, --input-len or "

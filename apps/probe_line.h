@@ -13,8 +13,8 @@ struct ProbedRun {
   Floors before, after;
 };
 
-// Both probes, what the shares are of, and whether the probes are so far apart that shares say
-// little.
-void print_probes(const ProbedRun& run, bool json);
+// Both probes, what the shares are of where the bench has any, and whether the probes are so far
+// apart that its figures say little.
+void print_probes(const ProbedRun& run, bool json, bool has_shares);
 
 }  // namespace foresail

@@ -93,7 +93,8 @@ TEST_F(BenchPrograms, ABatchIsSummedUpWithoutColumnsOfAGpuOnTheCpu) {
     return lines;
   };
   const auto lines = lines_of("latency " + model + sizes + "--runs 3");
-  ASSERT_EQ(lines.size(), 6u);  // titles, runs, medians, what the columns mean
+  ASSERT_GE(lines.size(), 7u);  // titles, runs, medians, what the columns mean, the probes
+  EXPECT_EQ(lines[6].at(0), "probes,");
   for (size_t row = 1; row <= 4; ++row) EXPECT_EQ(lines[row].size(), 12u) << row;
   EXPECT_EQ(lines[0].back(), "ragged");
   EXPECT_EQ(lines[4][0], "median");
@@ -109,6 +110,11 @@ TEST_F(BenchPrograms, ABatchIsSummedUpWithoutColumnsOfAGpuOnTheCpu) {
   const auto both = lines_of("ab " + model + sizes + "--toggle skip-draft-kv-indices --rounds 2");
   EXPECT_EQ(both.at(0).back(), "ragged");
   EXPECT_EQ(both.at(1).size(), 12u);
+  const std::vector<std::string> probed = {"probes,", "threads:"};
+  EXPECT_THAT(both, testing::Contains(testing::IsSupersetOf(probed)));
+  const auto depths = lines_of("depth " + model + sizes +
+                               "--speculative-algorithm MTP --speculative-num-steps 1 --rounds 1");
+  EXPECT_THAT(depths, testing::Contains(testing::IsSupersetOf(probed)));
 }
 
 TEST(EvalCommand, ATerminalShowsHowFarItIs) {

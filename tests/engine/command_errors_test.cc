@@ -119,6 +119,25 @@ TEST_F(CommandErrors, HelpIsACommandToo) {
               testing::ContainsRegex("--page-size,--block-size TEXT|INT.*=16"));
 }
 
+// Both tables of `bench latency` say what is not theirs, and the limit is named by what was asked.
+TEST_F(CommandErrors, ABatchTakesNoFlagsOfPasses) {
+  const std::string bench = "bench latency " + model_path("tales") + " --runs 1 ";
+  for (const std::string of_passes : {"--prefill 8", "--depth 8", "--width 2"})
+    for (const std::string of_batch :
+         {"--batch-size 2", "--ctx 8", "--output-len 4", "--temperature 1", "--synthetic-context",
+          "--disable-overlap-schedule"})
+      expect_refused(bench + of_batch + " " + of_passes, 2,
+                     of_passes.substr(0, of_passes.find(' ')) +
+                         " is for passes of one request, which a batch ");
+  const std::string refusal =
+      "error: --ctx 4000 and --output-len 64 exceed the model's 2048 positions together\n";
+  expect_refused(bench + "--ctx 4000", 2, refusal);
+  expect_refused("bench depth " + model_path("tales") +
+                     " --speculative-algorithm MTP --ctx 4000 --output-len 64",
+                 2, refusal);
+  expect_refused(bench + "--ctx 8 --context-length 64", 2, "--context-length is not for a batch");
+}
+
 TEST_F(CommandErrors, MoreThanTheModelsPositionsIsNamedByWhatAskedForIt) {
   const std::string tales = model_path("tales");
   const std::string refusal = "--context-length 100000 exceeds the model's 2048 positions";
