@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <sstream>
 #include <utility>
 
 #include "apps/flag_groups.h"
@@ -28,6 +29,21 @@ class GroupedHelp final : public CLI::Formatter {
         text += make_one(*app, group);
     for (const std::string_view group : kFlagGroups) text += make_one(*app, std::string(group));
     return text + make_subcommands(app, mode) + "\n" + make_footer(app);
+  }
+
+  // An argument that is a flag too is required once, as either of them.
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    if (!option->get_required() || !option->get_positional() || !option->nonpositional())
+      return CLI::Formatter::make_option(option, is_positional);
+    std::string kind = make_option_opts(option), help = make_option_desc(option);
+    if (is_positional)
+      help += ", here or by a flag";
+    else
+      kind = CLI::detail::find_and_replace(kind, " " + get_label("REQUIRED"), "");
+    std::ostringstream out;
+    CLI::detail::format_help(out, make_option_name(option, is_positional) + kind, help,
+                             column_width_);
+    return out.str();
   }
 
  private:

@@ -118,6 +118,12 @@ SpeculativeAlgorithm parse_speculative_algorithm(const std::string& name) {
       name);
 }
 
+void check_model_options(const ModelOptions& options) {
+  check_options(options);
+  parse_cache_format(options, parse_dtype("--dtype", options.dtype));
+  attention_config(options);
+}
+
 LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress,
                          std::unique_ptr<KernelSet> kernels)
     : options_(std::move(options)), kernels_(std::move(kernels)) {

@@ -17,6 +17,9 @@
 
 namespace foresail {
 
+// Throws Error{kUsage} for what LoadedModel refuses before it has read anything.
+void check_model_options(const ModelOptions& options);
+
 class LoadedModel {
  public:
   // Throws Error for anything wrong with the model, the options or the machine.

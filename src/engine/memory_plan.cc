@@ -85,6 +85,10 @@ void check_context_length(const ModelConfig& config, int64_t context_length) {
                 context_length, config.max_positions);
 }
 
+const std::string& kv_cache_dtype(const ModelOptions& options) {
+  return options.kv_cache_dtype == "auto" ? options.dtype : options.kv_cache_dtype;
+}
+
 MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, bool with_mtp) {
   MemoryPlan plan;
   const std::string device = resolve_device(options.device);
@@ -102,26 +106,26 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
                                                   static_cast<uint64_t>(config.vocab_size));
   }
   plan.has_f32_weights = element_bytes(options.dtype) == 4;
-  const auto add_weights = [&](uint64_t elements) {
-    plan.weight_bytes =
-        saturating_add(plan.weight_bytes, saturating_mul(elements, element_bytes(options.dtype)));
+  const auto add_to = [&](uint64_t& bytes, uint64_t elements) {
+    bytes = saturating_add(bytes, saturating_mul(elements, element_bytes(options.dtype)));
   };
   for (const TensorSpec& spec : all_tensors(config, with_mtp ? config.mtp_layer_count : 0)) {
-    add_weights(spec.element_count());
+    add_to(plan.weight_bytes, spec.element_count());
     // The key half of kv_b is kept in both orientations, one for each form of attention.
     if (spec.name.ends_with("kv_b_proj.weight"))
-      add_weights(spec.element_count() / (config.nope_dim + config.value_dim) * config.nope_dim);
+      add_to(plan.second_bytes,
+             spec.element_count() / (config.nope_dim + config.value_dim) * config.nope_dim);
   }
+  // Rows to look up, and a matrix to multiply by.
   if (config.tied_embeddings)
-    add_weights(static_cast<uint64_t>(config.vocab_size * config.hidden_dim));
+    add_to(plan.second_bytes, static_cast<uint64_t>(config.vocab_size * config.hidden_dim));
+  plan.weight_bytes = saturating_add(plan.weight_bytes, plan.second_bytes);
   plan.context_length = options.context_length > 0
                             ? options.context_length
                             : std::min(config.max_positions, kDefaultContext);
-  const std::string kv_dtype =
-      options.kv_cache_dtype == "auto" ? options.dtype : options.kv_cache_dtype;
   const int64_t cached_layers = config.layer_count + (with_mtp ? config.mtp_layer_count : 0);
-  plan.kv_bytes_per_token =
-      static_cast<uint64_t>(cached_layers * config.latent_row_dim()) * element_bytes(kv_dtype);
+  plan.kv_bytes_per_token = static_cast<uint64_t>(cached_layers * config.latent_row_dim()) *
+                            element_bytes(kv_cache_dtype(options));
   if (options.max_total_tokens > 0) {
     plan.size_flag = "--max-total-tokens";
     plan.cached_tokens = options.max_total_tokens;

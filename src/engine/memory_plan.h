@@ -13,6 +13,7 @@ namespace foresail {
 
 struct MemoryPlan {
   uint64_t weight_bytes = 0;  // packed, embeddings included
+  uint64_t second_bytes = 0;  // of these what is there in a second form too
   uint64_t kv_bytes = 0;      // for cached_tokens
   uint64_t workspace_bytes = 0;
   uint64_t graph_bytes = 0;       // a GPU's recorded passes, at most
@@ -38,6 +39,8 @@ struct MemoryPlan {
 
 // Throws Error{kUsage} where a context is asked for that the model has no positions for.
 void check_context_length(const ModelConfig& config, int64_t context_length);
+// By name; what "auto" stands for.
+const std::string& kv_cache_dtype(const ModelOptions& options);
 MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, bool with_mtp);
 // Throws Error{kDevice} with the sum and the flag value that would fit.
 void require_fits(const MemoryPlan& plan);

@@ -359,6 +359,48 @@ TEST_F(CommandErrors, HelpIsGrouped) {
     EXPECT_EQ(serve.find(std::string("  ") + flag), serve.rfind(std::string("  ") + flag)) << flag;
 }
 
+TEST_F(CommandErrors, AnArgumentThatIsAFlagTooIsRequiredOnce) {
+  for (const std::string command : {"run", "serve", "inspect", "bench latency"}) {
+    const std::string help = output_of(command + " --help");
+    const size_t at = help.find(" REQUIRED");
+    EXPECT_THAT(help, HasSubstr("model TEXT REQUIRED")) << command;
+    EXPECT_EQ(help.rfind(" REQUIRED"), at) << help;
+    EXPECT_THAT(help, HasSubstr(", here or by a flag\n"));
+    EXPECT_THAT(help, HasSubstr("  -m,--model-path,--model TEXT"));
+  }
+}
+
+// The same flags, the same cache; and what has two copies is said.
+TEST_F(CommandErrors, InspectTellsWhatGenerateWillHold) {
+  std::ofstream(folder_ / "in") << "{\"prompt\": \"Once\", \"max_tokens\": 1}\n";
+  const std::string tales = model_path("tales");
+  for (const std::string flags :
+       {"", " --kv-cache-dtype fp8_e4m3 --max-running-requests 3", " --max-total-tokens 640",
+        " --speculative-algorithm MTP --context-length 512 --dtype f32"}) {
+    const std::string loaded =
+        output_of("generate " + tales + " --requests " + (folder_ / "in").string() +
+                  " -o /dev/null" + flags + " 2>&1");
+    const std::string table = output_of("inspect " + tales + flags);
+    const size_t kv = loaded.find("KV "), of = loaded.find(" for ", kv);
+    const size_t end = loaded.find(" tokens", of);
+    ASSERT_NE(end, std::string::npos) << loaded;
+    EXPECT_THAT(table, HasSubstr("+ " + loaded.substr(kv, of - kv) + " (" +
+                                 loaded.substr(of + 5, end - of - 5) + " tokens) + "));
+  }
+  const std::string table = output_of("inspect " + tales);
+  EXPECT_THAT(table, HasSubstr("checkpoint 20.2 MiB in 2 files\n"));
+  EXPECT_THAT(table, HasSubstr("= weights 22.7 MiB (6.0 MiB of them twice) + "));
+  const Json json = Json::parse(output_of("inspect " + tales + " --json"));
+  const Json& memory = json["memory"];
+  EXPECT_EQ(memory["weights_bytes"].get<int64_t>() - memory["weights_bytes_twice"].get<int64_t>(),
+            2 * json["parameters"].get<int64_t>());
+  expect_refused("inspect " + tales + " --kv-cache-dtype int8", 2,
+                 "--kv-cache-dtype int8 is unknown: choose auto, bf16, f32 or fp8_e4m3");
+  expect_refused("inspect " + tales + " --dtype int8", 2, "--dtype int8 is unknown");
+  expect_refused("inspect " + tales + " --speculative-num-steps 2", 2,
+                 "needs --speculative-algorithm");
+}
+
 // What a model needs is told anywhere; that a GPU which is not there is too small for it is no
 // news.
 TEST_F(CommandErrors, InspectForAGpuThatIsNotHere) {
