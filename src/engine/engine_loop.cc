@@ -197,6 +197,10 @@ void EngineLoop::start(const StepPlan& plan) {
     Running& running = *find(admission.request);
     executor_.start(admission.slot, slot_state(running));
     if (admission.resumed) continue;
+    if (running.prepared.request.is_probe) {
+      probe_tokens_.prompt += static_cast<int64_t>(running.prepared.prompt.size());
+      probe_tokens_.cached += admission.reused.value;
+    }
     running.admitted = Clock::now();
     running.stats.cached_tokens = admission.reused.value;
     running.stats.admitted = true;
@@ -289,6 +293,7 @@ RowResult EngineLoop::commit(const StepOutcome::Row& row, std::vector<int32_t>& 
     running->sink(event, stats);
     if (result.finished) break;
   }
+  if (running->prepared.request.is_probe) probe_tokens_.output += result.accept_len;
   if (result.finished) running_.erase(row.request);
   return result;
 }
@@ -323,9 +328,9 @@ EngineStats EngineLoop::stats() const {
   stats.failed = scheduler.failed;
   stats.retractions = scheduler.retractions;
   stats.steps = scheduler.steps;
-  stats.output_tokens = scheduler.committed.value;
-  stats.prompt_tokens = scheduler.prefix_queried.value;
-  stats.cached_tokens = scheduler.prefix_hit.value;
+  stats.output_tokens = scheduler.committed.value - probe_tokens_.output;
+  stats.prompt_tokens = scheduler.prefix_queried.value - probe_tokens_.prompt;
+  stats.cached_tokens = scheduler.prefix_hit.value - probe_tokens_.cached;
   const MetadataCounts& metadata = model_.planner().counts();
   stats.attention_plans = metadata.plans;
   stats.key_index_builds = metadata.key_index_builds;

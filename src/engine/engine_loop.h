@@ -98,6 +98,9 @@ class EngineLoop {
   std::deque<InFlight> in_flight_;  // at most two
   Clock::time_point last_collected_ = {};
   EngineStats totals_;
+  struct {
+    int64_t prompt = 0, cached = 0, output = 0;
+  } probe_tokens_;  // which the scheduler counts like any other
 };
 
 }  // namespace foresail

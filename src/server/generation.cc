@@ -235,8 +235,9 @@ Piece Generation::take(Source& source) {
   }
   GenerationStats stats = source.stream.stats();
   if (spec_.max_tokens[choice.prompt] == 0) stats.output_tokens = 0;
-  serving_.metrics.count_drafts(choice.stats, stats);
-  if (!piece.ids.empty()) {
+  const bool counts = !spec_.options.is_probe;
+  if (counts) serving_.metrics.count_drafts(choice.stats, stats);
+  if (counts && !piece.ids.empty()) {
     const Clock::time_point now = Clock::now();
     if (choice.ids.empty())
       serving_.metrics.count_first_token(stats);
@@ -260,7 +261,7 @@ Piece Generation::take(Source& source) {
   }
   choice.finish = piece.finish;
   choice.elapsed_s = elapsed_s();
-  if (piece.finish) serving_.metrics.count_end(choice.stats, choice.elapsed_s);
+  if (counts && piece.finish) serving_.metrics.count_end(choice.stats, choice.elapsed_s);
   return piece;
 }
 
@@ -353,18 +354,20 @@ void Generation::finish() {
 void Generation::fail(const ApiError& error) {
   send_end([&] { return to_response(error); }, [&] { return event(to_json(error)); });
   if (closed_) return;
-  for (const Choice& choice : record_.choices)
-    if (!choice.finish) ++serving_.metrics.ended_by_abort;
+  count_unfinished();
   close(error.status == 500 || error.status == 400 ? "failed" : "aborted");
+}
+
+void Generation::count_unfinished() {
+  for (const Choice& choice : record_.choices)
+    if (!choice.finish && !spec_.options.is_probe) ++serving_.metrics.ended_by_abort;
 }
 
 void Generation::client_gone() {
   if (closed_) return;
+  count_unfinished();
   bool any = false;
-  for (const Choice& choice : record_.choices) {
-    any = any || !choice.ids.empty();
-    if (!choice.finish) ++serving_.metrics.ended_by_abort;
-  }
+  for (const Choice& choice : record_.choices) any = any || !choice.ids.empty();
   ++(any ? serving_.metrics.gone_while_running : serving_.metrics.gone_while_waiting);
   close("client_gone");
 }

@@ -63,6 +63,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void send_end(const Whole& whole, const Last& last);
   void finish();
   void fail(const ApiError& error);
+  void count_unfinished();
   void client_gone();
   void close(const char* outcome) noexcept;
   void log_end(const char* outcome) const;

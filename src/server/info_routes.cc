@@ -1,6 +1,7 @@
 #include <ctime>
 
 #include "base/json.h"
+#include "engine/memory_plan.h"
 #include "server/api/json_text.h"
 #include "server/generation.h"
 #include "server/metrics_text.h"
@@ -61,6 +62,7 @@ OrderedJson server_info(const RouteContext& context, bool admin) {
   const Serving& serving = *context.serving;
   const EngineOptions& engine = context.options.engine;
   const EngineStats stats = serving.engine.stats();
+  const bool speculates = engine.speculative.algorithm != SpeculativeAlgorithm::kNone;
   OrderedJson state = OrderedJson::object();
   const OrderedJson spec = speculation(serving.metrics);
   if (!spec.is_null()) state["avg_spec_accept_length"] = spec["accept_length"];
@@ -76,8 +78,10 @@ OrderedJson server_info(const RouteContext& context, bool admin) {
                  {"page_size", engine.page_size},
                  {"device", engine.device},
                  {"dtype", engine.dtype},
+                 {"kv_cache_dtype", kv_cache_dtype(engine)},
                  {"speculative_algorithm", algorithm_name(engine.speculative.algorithm)},
                  {"speculative_num_steps", engine.speculative.steps},
+                 {"speculative_adaptive", speculates && engine.speculative.adaptive},
                  {"internal_states", OrderedJson::array({state})}});
   if (admin) info["model_path"] = engine.model_path;
   return info;
@@ -158,9 +162,9 @@ void add_health_routes(Router& router, RouteContext context) {
   router.add(
       {"GET", "/health_generate", Access::kUser, When::kServing, [context](const auto& exchange) {
          Serving& serving = *context.serving;
-         const Tokenizer* tokenizer = serving.model.tokenizer;
          GenerationSpec spec;
-         spec.prompts = {{tokenizer == nullptr ? 0 : tokenizer->bos_id().value_or(0)}};
+         spec.options.is_probe = true;
+         spec.prompts = {serving.model.shortest_prompt()};
          spec.max_tokens = {1};
          auto projection = generate_projection(spec, serving.model);
          std::make_shared<Generation>(serving, exchange, std::move(spec), std::move(projection))
@@ -188,10 +192,14 @@ void add_info_routes(Router& router, RouteContext context) {
   for (const char* path : {"/model_info", "/get_model_info"})
     router.add({"GET", path, Access::kUser, When::kLoaded, [context](const auto& exchange) {
                   const ServedModel& model = context.serving->model;
-                  send_json(*exchange, object_of({{"model_path", model.names.front()},
-                                                  {"is_generation", true},
-                                                  {"max_model_len", model.max_total_len},
-                                                  {"vocab_size", model.vocab_size}}));
+                  // Where it lies, as in /server_info, is told to an admin only.
+                  const bool admin = context.auth.is_admin(exchange->request());
+                  send_json(*exchange,
+                            object_of({{"model_path", admin ? context.options.engine.model_path
+                                                            : model.names.front()},
+                                       {"is_generation", true},
+                                       {"max_model_len", model.max_total_len},
+                                       {"vocab_size", model.vocab_size}}));
                 }});
   router.add({"GET", "/v1/loads", Access::kUser, When::kLoaded,
               [context](const auto& exchange) { send_json(*exchange, loads(context)); }});

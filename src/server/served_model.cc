@@ -8,6 +8,10 @@
 
 namespace foresail {
 
+std::vector<int32_t> ServedModel::shortest_prompt() const {
+  return {tokenizer == nullptr ? 0 : tokenizer->bos_id().value_or(0)};
+}
+
 bool ServedModel::has_name(std::string_view name) const {
   return (!path.empty() && name == path) ||
          std::find(names.begin(), names.end(), name) != names.end();

@@ -29,6 +29,8 @@ struct ApiLimits {
 
 struct ServedModel {
   bool has_name(std::string_view name) const;
+  // The begin token, or any that there is: what to ask for when only a pass is wanted.
+  std::vector<int32_t> shortest_prompt() const;
   std::vector<std::string> names;  // the first is the one that answers carry
   std::string path;        // a name too for who knows it, and told to nobody; empty: is none
   bool lax_names = false;  // any name is this model

@@ -30,6 +30,17 @@ std::unique_ptr<ChatTemplate> find_chat_template(const std::string& model_path, 
   return nullptr;
 }
 
+// The first pass goes where none has been yet, in memory and in code: no client is to wait for it.
+void run_once(EngineThread& engine, const ServedModel& model) {
+  Request request{.input_ids = model.shortest_prompt(), .max_tokens = 2, .ignore_eos = true};
+  request.is_probe = true;
+  std::vector<SubmitResult> results = engine.submit({std::move(request)});
+  if (!results[0]) return;  // the context is shorter than that
+  while (results[0]->next()) {
+  }
+  engine.flush_cache();
+}
+
 }  // namespace
 
 class Server::Parts final : public HttpApplication {
@@ -127,6 +138,7 @@ void Server::Parts::load() {
   model.created = std::time(nullptr);
   serving.reset(new Serving{*engine, model, metrics, log, open, options.ping_interval,
                             options.queue_timeout, options.request_timeout, state.draining});
+  run_once(*engine, model);
   state.loaded = true;
 }
 

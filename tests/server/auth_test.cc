@@ -194,6 +194,11 @@ TEST(KeyServer, Row91OverTheWire) {
             200);
   // Only an admin is told where the model lies.
   EXPECT_FALSE(client.request("GET", "/server_info", "", user).json().contains("model_path"));
+  EXPECT_EQ(client.request("GET", "/model_info", "", user).json()["model_path"], "tales");
+  for (const char* path : {"/server_info", "/model_info"}) {
+    const TestResponse told = client.request("GET", path, "", "Authorization: Bearer root\r\n");
+    EXPECT_EQ(told.json()["model_path"], options.engine.model_path) << path;
+  }
   for (const char* path : {"/health", "/ready", "/livez"}) EXPECT_EQ(client.get(path).status, 200);
   for (const char* path : {"/version", "/metrics", "/v1/models", "/server_info", "/v1/loads"})
     EXPECT_EQ(client.get(path).status, 401) << path;

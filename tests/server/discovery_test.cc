@@ -44,12 +44,12 @@ TEST_F(Discovery, Row3ModelsList) {
 }
 
 // Clients that took their server's command line over name a model by its path. Others are not told
-// where it lies.
+// where it lies (what an admin is told: auth_test.cc).
 TEST_F(Discovery, APathIsANameThatIsNotTold) {
   const std::string path = tales_options().engine.model_path;
   EXPECT_EQ(complete({{"model", path}}).status, 200);
-  for (const std::string& told : {get("/v1/models").body, get("/v1/models/x").body,
-                                  complete({{"model", "x"}}).body, get("/model_info").body})
+  for (const std::string& told :
+       {get("/v1/models").body, get("/v1/models/x").body, complete({{"model", "x"}}).body})
     EXPECT_EQ(told.find(path), std::string::npos) << told;
 }
 
@@ -80,6 +80,55 @@ TEST_F(Discovery, Row6ServerInfoHasTheAcceptLengthAfterASpeculativeRequest) {
     EXPECT_EQ(info["speculative_algorithm"], "MTP");
     EXPECT_TRUE(info.contains("model_path"));  // an admin from this machine
   }
+}
+
+TEST_F(Discovery, InfoTellsHowItDraftsAndWhatItCaches) {
+  OrderedJson info = get("/server_info").json();
+  EXPECT_EQ(info["speculative_adaptive"], false);
+  EXPECT_EQ(info["kv_cache_dtype"], "bf16");
+  EXPECT_THAT(get("/metrics").body,
+              testing::HasSubstr("# HELP foresail:spec_accept_length 1 + accepted drafts / passes "
+                                 "that had drafts, once per request.\n"));
+  ServeOptions options = tales_options();
+  options.engine.kv_cache_dtype = "fp8_e4m3";
+  Server server(options);
+  server.load();
+  info = TestClient(server.port()).get("/server_info").json();
+  EXPECT_EQ(info["speculative_adaptive"], true);
+  EXPECT_EQ(info["kv_cache_dtype"], "fp8_e4m3");
+}
+
+// Neither the pass before the first request nor those of probes are anybody's.
+TEST(ServerStart, ProbesAreInNoFigure) {
+  ServeOptions options = tales_options();
+  options.engine.speculative.adaptive = false;
+  Server server(options);
+  server.load();
+  TestClient client(server.port());
+  const auto figures = [&] {
+    std::istringstream lines(client.get("/metrics").body);
+    std::string kept;
+    for (std::string line; std::getline(lines, line);) {
+      if (line[0] == '#') continue;
+      for (const char* name : {"prompt_tokens", "generation_tokens", "success", "seconds_",
+                               "prefix_cache", "spec_", "request_", "kv_pages"})
+        if (line.find(name) < line.find('{')) {
+          kept += line + "\n";
+          break;
+        }
+    }
+    return kept;
+  };
+  const std::string before = figures();
+  EXPECT_THAT(before, testing::HasSubstr("foresail:generation_tokens_total"));
+  EXPECT_EQ(metric(server.port(), "foresail:generation_tokens_total"), 0);
+  EXPECT_EQ(metric(server.port(), "foresail:prompt_tokens_total"), 0);
+  EXPECT_GT(metric(server.port(), "foresail:engine_steps_total"), 0);  // of that first pass
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(client.get("/health_generate").status, 200);
+  EXPECT_EQ(figures(), before);
+  EXPECT_EQ(client.post("/v1/completions", {{"prompt", "Once"}, {"max_tokens", 3}}).status, 200);
+  EXPECT_TRUE(
+      eventually([&] { return metric(server.port(), "foresail:generation_tokens_total") == 3; }));
 }
 
 // Who has which page, in the order of the pages.
