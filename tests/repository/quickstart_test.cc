@@ -1,34 +1,15 @@
 // ./quickstart, with stand-ins for what it calls.
 #include <gmock/gmock-matchers.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <array>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <string>
+#include "repository/script_folder.h"
 
 namespace foresail {
 namespace {
 
 using testing::HasSubstr;
 
-const std::filesystem::path kSource(FORESAIL_SOURCE_DIR);
-
-// What is printed, and the exit status in a line of its own.
-std::string said_by(const std::string& command) {
-  FILE* pipe = popen((command + "; echo $?").c_str(), "r");
-  std::string text;
-  std::array<char, 4096> part;
-  while (const size_t count = std::fread(part.data(), 1, part.size(), pipe))
-    text.append(part.data(), count);
-  pclose(pipe);
-  return text;
-}
-
 TEST(Quickstart, AnUnknownFlagIsRefused) {
-  const std::string quickstart = (kSource / "quickstart").string();
+  const std::string quickstart = FORESAIL_SOURCE_DIR "/quickstart";
   const std::string usage = "usage: ./quickstart [FIRST WORDS OF THE STORY]\n";
   for (const char* flag : {"-h", "--help"})
     EXPECT_EQ(said_by(quickstart + " " + flag + " 2>/dev/null"), usage + "0\n");
@@ -36,15 +17,9 @@ TEST(Quickstart, AnUnknownFlagIsRefused) {
     EXPECT_EQ(said_by(quickstart + " " + flag + " 2>&1 >/dev/null"), usage + "2\n");
 }
 
-class QuickstartBuild : public testing::Test {
+class QuickstartBuild : public ScriptFolder {
  protected:
-  QuickstartBuild()
-      : folder_(std::filesystem::temp_directory_path() /
-                ("foresail_quickstart_" + std::to_string(getpid()))) {
-    std::filesystem::create_directories(folder_ / "scripts");
-    std::filesystem::create_directories(folder_ / "bin");
-    std::filesystem::copy_file(kSource / "quickstart", folder_ / "quickstart");
-    write_program("scripts/install-dependencies", "true");
+  QuickstartBuild() : ScriptFolder("quickstart") {
     // Keeps the setting as cmake does, and builds a program that says it.
     write_program("bin/cmake", R"sh(mkdir -p build/release/bin
 for argument; do
@@ -60,31 +35,19 @@ for argument; do
   esac
 done)sh");
   }
-  ~QuickstartBuild() override { std::filesystem::remove_all(folder_); }
-
-  void write_program(const std::string& name, const std::string& script) {
-    std::ofstream(folder_ / name) << "#!/bin/sh\n" << script << "\n";
-    std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
-  }
-  std::string run() const {
-    return said_by("PATH=" + (folder_ / "bin").string() + ":$PATH " +
-                   (folder_ / "quickstart").string() + " 2>&1");
-  }
-
-  std::filesystem::path folder_;
 };
 
 TEST_F(QuickstartBuild, WithoutAGpuTheCudaDeviceIsLeftOut) {
   write_program("bin/nvidia-smi", "echo NVIDIA-SMI has failed; exit 9");
   const std::string said = run();
-  EXPECT_THAT(said, HasSubstr("building: about "));
+  EXPECT_THAT(said, HasSubstr("building: about 4 minutes the first time on 2 cores"));
   EXPECT_THAT(said, HasSubstr("CUDA is FORESAIL_CUDA:STRING=OFF\n0\n"));
 }
 
 TEST_F(QuickstartBuild, WithAGpuItIsBuiltAndTold) {
   write_program("bin/nvidia-smi", "echo GPU 0: of some kind");
   const std::string said = run();
-  EXPECT_THAT(said, HasSubstr("building, with the CUDA device: about "));
+  EXPECT_THAT(said, HasSubstr("building, with the CUDA device: about 5 minutes the "));
   EXPECT_THAT(said, HasSubstr("CUDA is FORESAIL_CUDA:STRING=AUTO\n0\n"));
 }
 
