@@ -30,7 +30,7 @@ struct Keys {
 
 class GpuExpanded : public GpuTest {
  protected:
-  // gap: between rows of the result; odd ones keep shapes of the tiled kernel from it.
+  // gap: between rows of the result; where it is odd, the tiled kernel does not run.
   void expect_attended(const Geometry& g, int rows, int key_count, int gap = 3) {
     for (const bool causal : {true, false})
       for (const bool exact : {true, false}) {
@@ -70,8 +70,8 @@ TEST_F(GpuExpanded, FewKeys) {
   expect_attended({2, 5, 7, 140}, 3, 70);
 }
 
-// Rows and keys around the borders of tiles of 64 rows and 128 keys, of every kernel that may be
-// there for heads of this shape, by twos and by ones of the blocks' warpgroups.
+// The shape of heads that Hopper's tiled kernel is for: around the borders of its tiles of 64 rows
+// and 128 keys, blocks with one and with two tiles of rows, rows that see nothing.
 TEST_F(GpuExpanded, TilesMatchOracle) {
   for (const auto& [heads, rows, key_count] : {std::tuple{1, 1, 1},
                                                {3, 1, 129},
