@@ -81,7 +81,6 @@ struct Options {
 
 cuda::MlaLaunch launch_mode = cuda::MlaLaunch::kCooperative;
 bool fixed_cut = false;
-bool turns = false;
 
 // One shape with its pages, tables (one per replica), queries and outputs on the device.
 class Case {
@@ -183,7 +182,6 @@ class Case {
     p.workspace_bytes = workspace_ ? workspace_->count : 0;
     p.unit_tokens = unit;
     p.fixed_cut = fixed_cut;
-    p.turns = turns;
     p.launch = launch_mode;
     p.max_blocks = shape_.max_blocks;
     return p;
@@ -612,8 +610,6 @@ void add_flags(Command& command, Options& options) {
   command.add_flag("--all-rows", options.all_rows, "time shapes above 64 rows too");
   command.add_flag("--fixed-cut", fixed_cut,
                    "with --check also: bits of every row are those of a call with nothing but it");
-  command.add_flag("--turns", turns,
-                   "more than 64 rows: the kernel in turns, which the engine does not use yet");
   command.add_flag_callback(
       "--plain-launch", [] { launch_mode = cuda::MlaLaunch::kPlain; },
       "blocks that do not wait for each other");

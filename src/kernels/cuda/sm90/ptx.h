@@ -44,18 +44,6 @@ __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// At the barrier at the same shared address of the cluster's block `rank`.
-__device__ __forceinline__ void mbarrier_arrive_at(uint32_t barrier, uint32_t rank) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
-      "}\n" ::"r"(barrier),
-      "r"(rank)
-      : "memory");
-}
-
 __device__ __forceinline__ void mbarrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
@@ -125,19 +113,6 @@ __device__ __forceinline__ void tma_load_2d(uint32_t destination, const CUtensor
       : "memory");
 }
 
-// The same into every block of the cluster that `blocks` (a bit mask of ranks) names, at the same
-// shared addresses, each block's own barrier counting the bytes.
-__device__ __forceinline__ void tma_load_2d_multicast(uint32_t destination, const CUtensorMap* map,
-                                                      int column, int row, uint32_t barrier,
-                                                      uint16_t blocks, uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(destination),
-      "l"(reinterpret_cast<uint64_t>(map)), "r"(column), "r"(row), "r"(barrier), "h"(blocks),
-      "l"(policy)
-      : "memory");
-}
-
 // `bytes` (a multiple of 16) as they lie in memory, both ends aligned to 16.
 __device__ __forceinline__ void bulk_load(uint32_t destination, const void* source, uint32_t bytes,
                                           uint32_t barrier) {
@@ -164,21 +139,6 @@ __device__ __forceinline__ void barrier_sync(int id, int threads) {
 __device__ __forceinline__ void barrier_arrive(int id, int threads) {
   __syncwarp();
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-// ---- clusters: every thread of the cluster that has not exited ---------------------------------
-
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
-}
-
-__device__ __forceinline__ uint32_t cluster_rank() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
 }
 
 // ---- registers -----------------------------------------------------------------------------
