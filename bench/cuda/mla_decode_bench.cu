@@ -75,7 +75,7 @@ struct Shape {
 struct Options {
   bool check_only = false, tiny = false, sweep = false, all_rows = false, quick = false;
   bool bars = false, codes = false;
-  int unit = 0, from_rows = 0, nth = -1;
+  int unit = 0, from_rows = 0, most_rows = 1 << 20, nth = -1;
   std::string csv;
 };
 
@@ -408,7 +408,8 @@ int run_checks(std::vector<Shape> shapes, const Options& options, const std::vec
   int failed = 0, done = 0;
   double worst = 0;
   for (Shape& shape : shapes) {
-    if (shape.heads * shape.q_len < options.from_rows) continue;
+    const int rows = shape.heads * shape.q_len;
+    if (rows < options.from_rows || rows > options.most_rows) continue;
     shape.codes = options.codes;
     Case one(shape, false);
     for (int unit : units) {
@@ -543,7 +544,7 @@ int run_bench(const Options& options) {
     if (options.sweep && (p.batch > 4 || p.page_size != 64)) continue;
     if (options.quick && p.page_size != 64) continue;
     if (options.bars && !is_bar(p)) continue;
-    if (rows < options.from_rows) continue;
+    if (rows < options.from_rows || rows > options.most_rows) continue;
     shapes.push_back({p.num_heads, p.q_len, p.page_size, std::vector<int>(p.batch, p.key_len), 0,
                       options.codes});
   }
@@ -619,6 +620,8 @@ void add_flags(Command& command, Options& options) {
   command.add_option("--unit", options.unit, "tokens of a unit of work; 0: the kernel's choice")
       ->check(number_in(0, 1 << 20));
   command.add_option("--from-rows", options.from_rows, "only shapes of at least so many rows")
+      ->check(number_in(0, 1 << 20));
+  command.add_option("--most-rows", options.most_rows, "only shapes of at most so many rows")
       ->check(number_in(0, 1 << 20));
   command.add_option("--nth", options.nth, "only shape number N of those, from 0: for a profiler")
       ->check(number_in(0, 1 << 20));
