@@ -65,8 +65,9 @@ struct Shape {
   int page = 64;
   std::vector<int> key_lens;  // per request
   int kv_end_add = 0;
-  bool codes = false;  // an e4m3 cache
-  int max_blocks = 0;  // 0: as many as the device runs
+  bool codes = false;   // an e4m3 cache
+  int max_blocks = 0;   // 0: as many as the device runs
+  bool rising = false;  // scores rise from zero on, far enough that references of rows must move
 
   int key_bytes() const { return codes ? 576 : 1152; }
   double error_bar() const { return codes ? kCodeRelativeErrorBar : kRelativeErrorBar; }
@@ -130,13 +131,18 @@ class Case {
       fill_normal<<<4096, 256>>>(pool, pool_->count / sizeof *pool, 1, cache_scale());
       poison_rows<<<int(poison.size()), 256>>>(pool, ranges.data);
     });
+    pieces_ = new DeviceArray<int2>(pieces);
+    if (shape.rising) {
+      with_pool([&](auto* pool) {
+        raise_rows<<<int(pieces.size()), 256>>>(pool, pieces_->data, int(pieces.size()));
+      });
+    }
     const size_t rows = size_t(batch) * shape.heads * shape.q_len;
     query_ = new DeviceArray<__nv_bfloat16>(rows * 576);
-    fill_normal<<<256, 256>>>(query_->data, query_->count, 2, 1.f);
+    fill_normal<<<256, 256>>>(query_->data, query_->count, 2, shape.rising ? 0.25f : 1.f);
     output_ = new DeviceArray<__nv_bfloat16>(rows * 512);
     lse_ = new DeviceArray<float>(rows);
     table_ = new DeviceArray<int>(tables);
-    pieces_ = new DeviceArray<int2>(pieces);
     kv_end_ = new DeviceArray<int>(shape.key_lens);
     std::vector<int> lagging = shape.key_lens;  // what a draft loop would still have on the device
     for (int& value : lagging) value -= shape.kv_end_add;
@@ -459,6 +465,10 @@ std::vector<Shape> check_grid() {
   }
   shapes.push_back({16, 3, 32, std::vector<int>(8, 30001), 3});
   shapes.push_back({64, 3, 64, std::vector<int>(40, 300)});
+  for (int heads : {16, 64}) {
+    for (int q_len : {1, 2, 3, 4}) shapes.push_back({heads, q_len, 64, {8192}, 0, false, 1, true});
+    shapes.push_back({heads, 4, 64, {40000}, 0, false, 0, true});
+  }
   return shapes;
 }
 
