@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/memory_reserve.h"
 #include "checkpoint/draft_config.h"
+#include "engine/validate_request.h"
 #include "server/auth.h"
 #include "server/server.h"
 #include "text/chat_syntax.h"
@@ -230,7 +231,8 @@ void add_http_flags(Command& command, ServeFlags& flags) {
         0, 86400);
   count("--watchdog-timeout", flags.watchdog_timeout_s,
         "seconds that one step of the engine may take, then exit status 5; 0: no limit", 0, 86400);
-  count("--max-logprobs", serve.api.max_logprobs, "log probabilities per token", 0, 1000);
+  count("--max-logprobs", serve.api.max_logprobs, "log probabilities per token", 0,
+        kMostTopLogprobs);
   count("--max-n", serve.api.max_choices, "choices of one request", 1, 1024);
 }
 

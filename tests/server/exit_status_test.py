@@ -129,6 +129,10 @@ class ExitStatus(unittest.TestCase):
     def test_2_flags(self):
         self.assertEqual(self.refused("--log-format", "xml")[0], 2)
         self.assertEqual(self.refused("--no-such-flag")[0], 2)
+        # More than the engine finds.
+        self.assertEqual(self.refused("--max-logprobs", "129")[0], 2)
+        self.assertEqual(self.refused("--served-model-name", "a\nb")[0], 2)
+        self.assertIn("without scheme", self.refused("--allowed-host", "https://x.org")[1])
         status, line = self.refused("--ssl-certfile", "cert.pem")
         self.assertEqual(status, 2)
         self.assertIn("let a proxy terminate TLS", line)

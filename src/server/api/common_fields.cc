@@ -10,8 +10,6 @@
 namespace foresail {
 namespace {
 
-constexpr size_t kMaxNameBytes = 512;
-
 constexpr std::array<std::string_view, 23> kUnserved = {"guided_grammar",
                                                         "ebnf",
                                                         "structural_tag",
