@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "apps/program.h"
+#include "apps/standard_error.h"
 #include "base/json.h"
 
 namespace foresail {
@@ -41,7 +42,7 @@ void ServeLines::say(std::string_view event, const OrderedJson& fields,
   if (json_)
     kJsonLog.write(event, fields);
   else
-    fmt::print(stderr, "{}\n", text);
+    tell("{}\n", text);
 }
 
 void ServeLines::limits(const ServeOptions& serve) const {

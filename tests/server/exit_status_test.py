@@ -80,6 +80,36 @@ class ExitStatus(unittest.TestCase):
             why = "--shutdown-timeout 0" if timeout == "0" else "the second signal"
             self.assertEqual(server.end(), (0, f"stopped: {what} cut off by {why}\n"))
 
+    # Nobody reads what it says: it serves, and drains, as ever.
+    def test_0_drained_without_anyone_at_stderr(self):
+        for way in ("2>/dev/full", "2>&-", "0<&- 2>&-", "| cat"):
+            reader, writer = os.pipe()
+            stderr = subprocess.DEVNULL
+            if way == "| cat":  # a reader that has gone
+                way, stderr = "", writer
+            process = subprocess.Popen(
+                ["sh", "-c", f'exec "$@" {way}', "sh", FORESAIL, "serve", MODEL, "--port", "0",
+                 "--threads", "1", "--context-length", "1024"],
+                stdout=subprocess.PIPE, stderr=stderr, text=True)
+            os.close(writer)
+            os.close(reader)
+            with self.subTest(way), process:
+                ready = process.stdout.readline()
+                self.assertTrue(ready.startswith("ready http://"), ready)
+                if "&-" in way:
+                    self.assertEqual(os.readlink(f"/proc/{process.pid}/fd/2"), "/dev/null")
+                connection = http.client.HTTPConnection(ready.split()[1].removeprefix("http://"),
+                                                        timeout=120)
+                connection.request("POST", "/v1/completions", json.dumps(
+                    {"prompt": "Once", "max_tokens": 200, "ignore_eos": True, "stream": True}),
+                    {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                self.assertTrue(answer.readline().startswith(b"data: "))
+                process.terminate()
+                self.assertTrue(answer.read().endswith(b"data: [DONE]\n\n"))
+                connection.close()
+                self.assertEqual(process.wait(timeout=60), 0)
+
     def test_quiet_is_what_its_help_says(self):
         text = subprocess.run([FORESAIL, "serve", "--help"], capture_output=True, text=True,
                               check=True).stdout
