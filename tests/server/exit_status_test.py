@@ -110,6 +110,26 @@ class ExitStatus(unittest.TestCase):
                 connection.close()
                 self.assertEqual(process.wait(timeout=60), 0)
 
+    def test_0_where_the_ready_line_cannot_be_written(self):
+        for way in (">/dev/full", ">&-"):
+            with self.subTest(way), tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "socket")
+                process = subprocess.Popen(
+                    ["sh", "-c", f'exec "$@" {way}', "sh", FORESAIL, "serve", MODEL, "--uds", path,
+                     "--threads", "1", "--quiet", "--log-format", "off"],
+                    stderr=subprocess.PIPE, text=True)
+                answer = b""
+                while b"200 OK" not in answer:
+                    time.sleep(0.05)
+                    self.assertIsNone(process.poll())
+                    with socket.socket(socket.AF_UNIX) as client:
+                        if client.connect_ex(path) == 0:
+                            client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                            answer = client.recv(1000)
+                process.terminate()
+                self.assertEqual(process.communicate(timeout=60)[1], "")
+                self.assertEqual(process.returncode, 0)
+
     def test_quiet_is_what_its_help_says(self):
         text = subprocess.run([FORESAIL, "serve", "--help"], capture_output=True, text=True,
                               check=True).stdout
