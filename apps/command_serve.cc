@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/memory_reserve.h"
 #include "checkpoint/draft_config.h"
+#include "engine/validate_request.h"
 #include "server/auth.h"
 #include "server/server.h"
 #include "text/chat_syntax.h"
@@ -145,16 +146,15 @@ void serve(ServeFlags& flags) {
   const Watchdog watchdog(server, std::chrono::seconds(flags.watchdog_timeout_s));
   const ModelOptions& model = flags.serve.engine;
   warn_of_begin_token(model.model_path, server.model().tokenizer);
-  fmt::print("ready {} model {} context {} speculation {}{}\n", server.url(),
-             server.model().names.front(), server.model().max_total_len,
-             model.speculative.algorithm == SpeculativeAlgorithm::kNone
-                 ? "off"
-                 : fmt::format("{} x{}", flags.engine.model.speculative_algorithm,
-                               model.speculative.steps),
-             server.model().tokenizer == nullptr
-                 ? "; token ids only, the model folder has no tokenizer"
-                 : "");
-  std::fflush(stdout);
+  ServeLines::ready(fmt::format(
+      "ready {} model {} context {} speculation {}{}\n", server.url(), server.model().names.front(),
+      server.model().max_total_len,
+      model.speculative.algorithm == SpeculativeAlgorithm::kNone
+          ? "off"
+          : fmt::format("{} x{}", flags.engine.model.speculative_algorithm,
+                        model.speculative.steps),
+      server.model().tokenizer == nullptr ? "; token ids only, the model folder has no tokenizer"
+                                          : ""));
   notify_service_manager("READY=1");
   signals.wait_first();
   notify_service_manager("STOPPING=1");
@@ -230,7 +230,8 @@ void add_http_flags(Command& command, ServeFlags& flags) {
         0, 86400);
   count("--watchdog-timeout", flags.watchdog_timeout_s,
         "seconds that one step of the engine may take, then exit status 5; 0: no limit", 0, 86400);
-  count("--max-logprobs", serve.api.max_logprobs, "log probabilities per token", 0, 1000);
+  count("--max-logprobs", serve.api.max_logprobs, "log probabilities per token", 0,
+        kMostTopLogprobs);
   count("--max-n", serve.api.max_choices, "choices of one request", 1, 1024);
 }
 

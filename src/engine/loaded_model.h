@@ -17,6 +17,8 @@
 
 namespace foresail {
 
+constexpr int kMostRunningRequests = 4096;
+
 class LoadedModel {
  public:
   // Throws Error for anything wrong with the model, the options or the machine.

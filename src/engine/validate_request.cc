@@ -9,7 +9,6 @@ namespace foresail {
 namespace {
 
 constexpr float kMostTemperature = 100.0f;
-constexpr int kMostTopLogprobs = 128;
 
 // Empty when all is well. A comparison that NaN fails counts as out of range.
 std::optional<InputError> check_sampling(const SamplingParams& sampling, int64_t vocab_size) {

@@ -10,6 +10,8 @@
 
 namespace foresail {
 
+constexpr int kMostTopLogprobs = 128;
+
 // To an empty text of a model without a begin token. No list of ids is empty.
 inline constexpr const char* kEmptyPrompt =
     "the prompt is empty, and this model has no begin token to start from";
