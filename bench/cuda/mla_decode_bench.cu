@@ -75,13 +75,12 @@ struct Shape {
 struct Options {
   bool check_only = false, tiny = false, sweep = false, all_rows = false, quick = false;
   bool bars = false, codes = false;
-  int unit = 0, from_rows = 0, nth = -1;
+  int unit = 0, from_rows = 0, most_rows = 1 << 20, nth = -1;
   std::string csv;
 };
 
 cuda::MlaLaunch launch_mode = cuda::MlaLaunch::kCooperative;
 bool fixed_cut = false;
-bool turns = false;
 
 // One shape with its pages, tables (one per replica), queries and outputs on the device.
 class Case {
@@ -183,7 +182,6 @@ class Case {
     p.workspace_bytes = workspace_ ? workspace_->count : 0;
     p.unit_tokens = unit;
     p.fixed_cut = fixed_cut;
-    p.turns = turns;
     p.launch = launch_mode;
     p.max_blocks = shape_.max_blocks;
     return p;
@@ -410,7 +408,8 @@ int run_checks(std::vector<Shape> shapes, const Options& options, const std::vec
   int failed = 0, done = 0;
   double worst = 0;
   for (Shape& shape : shapes) {
-    if (shape.heads * shape.q_len < options.from_rows) continue;
+    const int rows = shape.heads * shape.q_len;
+    if (rows < options.from_rows || rows > options.most_rows) continue;
     shape.codes = options.codes;
     Case one(shape, false);
     for (int unit : units) {
@@ -545,7 +544,7 @@ int run_bench(const Options& options) {
     if (options.sweep && (p.batch > 4 || p.page_size != 64)) continue;
     if (options.quick && p.page_size != 64) continue;
     if (options.bars && !is_bar(p)) continue;
-    if (rows < options.from_rows) continue;
+    if (rows < options.from_rows || rows > options.most_rows) continue;
     shapes.push_back({p.num_heads, p.q_len, p.page_size, std::vector<int>(p.batch, p.key_len), 0,
                       options.codes});
   }
@@ -612,8 +611,6 @@ void add_flags(Command& command, Options& options) {
   command.add_flag("--all-rows", options.all_rows, "time shapes above 64 rows too");
   command.add_flag("--fixed-cut", fixed_cut,
                    "with --check also: bits of every row are those of a call with nothing but it");
-  command.add_flag("--turns", turns,
-                   "more than 64 rows: the kernel in turns, which the engine does not use yet");
   command.add_flag_callback(
       "--plain-launch", [] { launch_mode = cuda::MlaLaunch::kPlain; },
       "blocks that do not wait for each other");
@@ -623,6 +620,8 @@ void add_flags(Command& command, Options& options) {
   command.add_option("--unit", options.unit, "tokens of a unit of work; 0: the kernel's choice")
       ->check(number_in(0, 1 << 20));
   command.add_option("--from-rows", options.from_rows, "only shapes of at least so many rows")
+      ->check(number_in(0, 1 << 20));
+  command.add_option("--most-rows", options.most_rows, "only shapes of at most so many rows")
       ->check(number_in(0, 1 << 20));
   command.add_option("--nth", options.nth, "only shape number N of those, from 0: for a profiler")
       ->check(number_in(0, 1 << 20));

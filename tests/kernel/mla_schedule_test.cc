@@ -119,12 +119,12 @@ TEST(MlaSchedule, EqualRequestsAreCutAtTheirBorders) {
 }
 
 TEST(MlaSchedule, RowBlocksHaveSchedulesOfTheirOwnWhereFewBlocksStayIdle) {
-  EXPECT_EQ(row_sets_of(1, 66), 1);
-  EXPECT_EQ(row_sets_of(2, 66), 2);
-  EXPECT_EQ(row_sets_of(4, 66), 4);    // 64 of 66
-  EXPECT_EQ(row_sets_of(10, 66), 10);  // 60
-  EXPECT_EQ(row_sets_of(14, 66), 1);   // 56
-  EXPECT_EQ(row_sets_of(64, 66), 64);
+  EXPECT_EQ(row_sets_of(1, 132), 1);
+  EXPECT_EQ(row_sets_of(2, 132), 2);
+  EXPECT_EQ(row_sets_of(8, 132), 8);    // 128 of 132
+  EXPECT_EQ(row_sets_of(20, 132), 20);  // 120
+  EXPECT_EQ(row_sets_of(29, 132), 1);   // 116
+  EXPECT_EQ(row_sets_of(128, 132), 128);
   EXPECT_EQ(row_sets_of(4, 2), 1);
 }
 

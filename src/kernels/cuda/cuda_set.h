@@ -149,6 +149,7 @@ class CudaKernels final : public KernelSet {
     kLogprobs,
     kMeeting,
     kArrivals,
+    kKeyTiles,
     kCount
   };
   void* scratch(Scratch purpose, size_t size_bytes);

@@ -12,6 +12,7 @@
 #include "kernels/cuda/sm90/mla_code_query.cuh"
 #include "kernels/cuda/sm90/mla_narrow_output.cuh"
 #include "kernels/cuda/sm90/mla_producers.cuh"
+#include "kernels/cuda/sm90/mla_wide_scores.cuh"
 #include "kernels/cuda/sm90/wgmma.h"
 #include "kernels/cuda/sm90/wgmma_codes.h"
 
@@ -98,14 +99,8 @@ struct CodeScorer {
   }
 
   __device__ __forceinline__ void mask_tile(const Segment& segment, int key) {
-    const int* hidden = reinterpret_cast<const int*>(smem + L::kHidden) + warp * 16 + lane / 4;
-    const int limit[2] = {min(segment.key_end, segment.key_len - hidden[0]),
-                          min(segment.key_end, segment.key_len - hidden[8])};
-#pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      const int at = key + i / 4 * 8 + 2 * (lane % 4) + i % 2;
-      if (at >= limit[i % 4 / 2]) s[i] = kNegativeInfinity;
-    }
+    mask_scores(s, reinterpret_cast<const int*>(smem + L::kHidden) + warp * 16, key,
+                segment.key_len, segment.key_end);
   }
 
   // Values past the end would multiply a zero weight, but may be NaN. Scores of these keys are

@@ -22,10 +22,8 @@ size_t align_up(size_t bytes) {
 struct RowCut {
   int row_blocks;
   int rows_per_block;
-  int columns;  // N of the instance
-  bool paired;  // a piece is two blocks' work, half of the rows each
-  bool turns;   // or of one block, which the wide kernel does not hold
-  bool has_row_sets() const { return paired || turns; }
+  int columns;     // N of the instance
+  bool many_rows;  // of the kernel for more rows than the wide one holds
 };
 
 // Whatever decides the instance or the columns beside a row decides its bits: with a fixed cut that
@@ -38,7 +36,7 @@ RowCut cut_rows(const MlaDecodeParams& p) {
   const int rows = p.q_len * p.num_heads;
   RowCut cut;
   if (p.fixed_cut) {
-    cut.paired = cut.turns = false;
+    cut.many_rows = false;
     cut.rows_per_block = std::min(p.num_heads, kFixedRows);
     while (p.num_heads % cut.rows_per_block != 0) --cut.rows_per_block;
     cut.row_blocks = rows / cut.rows_per_block;
@@ -47,10 +45,8 @@ RowCut cut_rows(const MlaDecodeParams& p) {
   }
   // The wide kernels for bf16 copy at most 32 boxes a tile.
   const bool any_rows = p.cache_type == MlaCacheType::kE4m3 || p.page_size > 1;
-  const bool many = rows > mla::kWideRows && p.cache_type == MlaCacheType::kBf16 && any_rows;
-  cut.paired = many && !p.turns;
-  cut.turns = many && p.turns;
-  const int most = cut.paired ? 2 * mla::kWideRows : any_rows ? mla::kWideRows : 32;
+  cut.many_rows = rows > mla::kWideRows && p.cache_type == MlaCacheType::kBf16 && any_rows;
+  const int most = any_rows ? mla::kWideRows : 32;
   cut.row_blocks = (rows + most - 1) / most;
   cut.rows_per_block = (rows + cut.row_blocks - 1) / cut.row_blocks;
   for (int columns : {8, 16, 32, mla::kWideRows}) {
@@ -129,7 +125,7 @@ int fixed_splits_log2(const MlaDecodeParams& p) {
 
 // A workspace is: counters and the count of calls; tagged parts; other parts. The first lie where
 // they lie in a call of any other shape: every call leaves counters zero, and tags where tags lie.
-constexpr size_t kCounterBytes = sizeof(int) * 2 * 2 * mla::kMostShares;
+constexpr size_t kCounterBytes = sizeof(int) * 2 * mla::kMostShares;
 constexpr size_t kTaggedBegin = kCounterBytes + kAlignment;
 constexpr int kTaggedColumns = 32;  // at most, of the instances with tagged parts
 
@@ -216,13 +212,12 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   const RowCut cut = cut_rows(p);
   const bool codes = p.cache_type == MlaCacheType::kE4m3;
   const int requests = p.batch * cut.row_blocks;
-  const int most_shares = cut.paired ? std::max(most / 2, 1) : most;
-  const int row_sets = cut.has_row_sets() ? row_sets_of(cut.row_blocks, most_shares) : 1;
+  const int row_sets = cut.many_rows ? row_sets_of(cut.row_blocks, most) : 1;
   const int walked = requests / row_sets;
   const int shares = static_cast<int>(
-      std::min<int64_t>(balanced_blocks(walked, most_shares / row_sets), most_units(p, walked)));
+      std::min<int64_t>(balanced_blocks(walked, most / row_sets), most_units(p, walked)));
   const bool wide = cut.columns == mla::kWideRows && !codes;
-  const int page_box = std::min(p.page_size, wide && !cut.turns ? mla::kTile / 2 : mla::kTile);
+  const int page_box = std::min(p.page_size, wide && !cut.many_rows ? mla::kTile / 2 : mla::kTile);
   const int pool_rows = p.num_pages * p.page_size;
   const bool narrow = !codes && !wide;
   const uint32_t box_chunks = !narrow ? 0 : page_box == mla::kTile ? mla::kChunks / mla::kParts : 1;
@@ -270,8 +265,8 @@ MlaDecodeStatus mla_decode(cudaStream_t stream, const MlaDecodeParams& p) {
   k.cache_scale = p.cache_scale;
   const mla::LaunchPlace place = {stream, shares * row_sets, p.launch};
   if (codes) return mla::launch_codes(cut.columns, place, maps, k);
-  if (cut.turns) return mla::launch_turns(place, query_map, maps, k);
-  if (wide) return mla::launch_wide(cut.paired, place, query_map, maps, k);
+  if (cut.many_rows) return mla::launch_many_rows(place, query_map, maps, k);
+  if (wide) return mla::launch_wide(place, query_map, maps, k);
   return mla::launch_narrow(cut.columns, place, query_map, maps, k);
 }
 

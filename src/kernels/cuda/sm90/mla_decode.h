@@ -75,10 +75,6 @@ struct MlaDecodeParams {
   // Costs time: the rows of each query token read the cache for themselves. Ignores unit_tokens.
   bool fixed_cut = false;
 
-  // More than 64 rows of a bf16 cache by the kernel in turns (mla_turns_kernel.cuh) instead of that
-  // in pairs: 5 % faster, but not yet shown to be clean under compute-sanitizer. For the bench.
-  bool turns = false;
-
   // Tuning; 0 is the default.
   int unit_tokens = 0;  // granularity of the cut over SMs: 16, 32, 64, 128 ... (a power of two)
   int max_blocks = 0;   // upper limit on thread blocks, at most one per SM

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       if constexpr (kPlain<Params>) {
         ask_first_queries<L, N>(params, &query_map, shared, walker);
       }
-      produce_queries<L, N>(params, &query_map, shared, walker, 0, kPlain<Params>);
+      produce_queries<L, N>(params, &query_map, shared, walker, kPlain<Params>);
     }
     if (warp == 11) {
       find_tag(params, reinterpret_cast<TagPlace*>(smem + L::kTagPlace),

@@ -8,7 +8,7 @@
 
 namespace foresail::cuda::mla {
 
-template <auto kKernel, int kThreads, int kBytes, int kCluster = 1, typename... Arguments>
+template <auto kKernel, int kThreads, int kBytes, typename... Arguments>
 MlaDecodeStatus launch(const LaunchPlace& place, const Arguments&... arguments) {
   static std::atomic<bool> prepared{false};
   if (!prepared.load(std::memory_order_acquire)) {
@@ -18,26 +18,21 @@ MlaDecodeStatus launch(const LaunchPlace& place, const Arguments&... arguments) 
     }
     prepared.store(true, std::memory_order_release);
   }
-  cudaLaunchAttribute attributes[2]{};
-  int count = 0;
+  cudaLaunchAttribute attribute{};
   if (place.how == MlaLaunch::kCooperative) {
-    attributes[count].id = cudaLaunchAttributeCooperative;
-    attributes[count++].val.cooperative = 1;
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
   } else if (place.how == MlaLaunch::kOverlapped) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (kCluster > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count++].val.clusterDim = {kCluster, 1, 1};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
   }
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(place.blocks * kCluster);
+  config.gridDim = dim3(place.blocks);
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = kBytes;
   config.stream = place.stream;
-  config.attrs = attributes;
-  config.numAttrs = count;
+  config.attrs = &attribute;
+  config.numAttrs = place.how == MlaLaunch::kPlain ? 0 : 1;
   return cudaLaunchKernelEx(&config, kKernel, arguments...) == cudaSuccess
              ? MlaDecodeStatus::kOk
              : MlaDecodeStatus::kLaunchFailed;

@@ -11,7 +11,7 @@ namespace foresail::cuda::mla {
 
 struct LaunchPlace {
   cudaStream_t stream;
-  int blocks;  // shares of the schedule; a pair of thread blocks is one
+  int blocks;
   MlaLaunch how;
 };
 
@@ -25,9 +25,9 @@ MlaDecodeStatus launch_narrow(int columns, const LaunchPlace& place, const CUten
                               const CacheMaps& maps, const KernelParams& params);
 MlaDecodeStatus launch_codes(int columns, const LaunchPlace& place, const CacheMaps& maps,
                              const KernelParams& params);
-MlaDecodeStatus launch_wide(bool paired, const LaunchPlace& place, const CUtensorMap& query_map,
+MlaDecodeStatus launch_wide(const LaunchPlace& place, const CUtensorMap& query_map,
                             const CacheMaps& maps, const KernelParams& params);
-MlaDecodeStatus launch_turns(const LaunchPlace& place, const CUtensorMap& query_map,
-                             const CacheMaps& maps, const KernelParams& params);
+MlaDecodeStatus launch_many_rows(const LaunchPlace& place, const CUtensorMap& query_map,
+                                 const CacheMaps& maps, const KernelParams& params);
 
 }  // namespace foresail::cuda::mla

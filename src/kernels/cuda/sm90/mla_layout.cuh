@@ -30,13 +30,7 @@ inline constexpr int kSmallBox = 1 << kSmallBoxLog2;  // rows of the small tenso
 inline constexpr float kNegativeInfinity = -__builtin_huge_valf();
 
 // Named barriers. 0 is __syncthreads.
-enum : int {
-  kBarWarpgroup = 1,
-  kBarWeightsReady = 3,
-  kBarConsumers = 4,
-  kBarMaxima = 5,
-  kBarEnd = 6
-};
+enum : int { kBarWarpgroup = 1, kBarWeightsReady = 3, kBarConsumers = 4, kBarMaxima = 5 };
 
 // A part of a shared request's output, one warp's: 8 rows x 32 latent dims, 8 values of row lane /
 // 4 a lane, and for each row the base-2 logarithm of its sum of weights (-infinity: no key). Values
@@ -89,7 +83,7 @@ struct KernelParams {
   const __nv_bfloat16* query;
   __nv_bfloat16* output;
   float* lse;
-  int* counters;           // [kMostShares * 2 * 2] arrivals at shared requests, zero between calls
+  int* counters;           // [kMostShares * 2] arrivals at shared requests, zero between calls
   PartialPiece* partials;  // [2 * blocks, pieces]
   TaggedPiece* tagged;     // the same, or [requests << fixed_splits_log2, pieces]
   uint32_t* calls;         // how many there were; how many blocks of this one know that

@@ -284,17 +284,16 @@ __device__ __forceinline__ void ask_first_queries(const PlainParams& p, const CU
 }
 
 // One warp brings the query rows of each segment, so that a wait for a free query buffer does not
-// hold up the keys. skip_rows: of each request piece, rows that another block sees to. Rows past
-// the request's own are other rows or zeros: their columns are unused.
+// hold up the keys. Rows past the request's own are other rows or zeros: their columns are unused.
 template <typename L, int N, typename Params>
 __device__ __forceinline__ void produce_queries(const Params& p, const CUtensorMap* map,
-                                                uint32_t shared, Walker walker, int skip_rows,
+                                                uint32_t shared, Walker walker,
                                                 bool first_asked = false) {
   Segment segment;
   for (int i = 0; walker.next(p, &segment); ++i) {
     if (i == 0 && first_asked) continue;
     const int stage = i % L::kQueryStages;
-    const int row = RowRange(p, segment.request).first + skip_rows;
+    const int row = RowRange(p, segment.request).first;
     ptx::mbarrier_wait(shared + L::kQueryEmpty + stage * 8, ((i / L::kQueryStages) & 1) ^ 1);
     const uint32_t full = shared + L::kQueryFull + stage * 8;
     const uint32_t to = __shfl_sync(~0u, shared + L::kQuery + stage * L::kQueryBytes, 0);

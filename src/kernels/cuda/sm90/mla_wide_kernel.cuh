@@ -1,4 +1,4 @@
-// The MLA decode kernel for more than 32 query rows; mla_decode.cu launches it.
+// The MLA decode kernel for 33 to 64 query rows; mla_decode.cu launches it.
 //
 // Query rows are the M side of both products ("classic"), padded to 64:
 //   S[64, 64 keys]   = Q[64, 576] * K^T          one warpgroup, which also weighs
@@ -9,10 +9,9 @@
 // holds.
 #pragma once
 
-#include <type_traits>
-
 #include "kernels/cuda/sm90/mla_producers.cuh"
-#include "kernels/cuda/sm90/mla_wide_pieces.cuh"
+#include "kernels/cuda/sm90/mla_wide_output.cuh"
+#include "kernels/cuda/sm90/mla_wide_scores.cuh"
 #include "kernels/cuda/sm90/wgmma.h"
 
 namespace foresail::cuda::mla {
@@ -46,74 +45,13 @@ struct WideLayout {
   static constexpr int kQueryStages = 1;
 };
 
-// Up to 64 rows are in one piece, and their cut is not fixed (mla_decode.cu).
-template <bool kPaired>
-using WideParams = std::conditional_t<kPaired, KernelParams, PlainParams>;
-
-// Two blocks that share the key tiles (a cluster) see to the halves of a request's rows: each
-// copies half of every tile into both. Such a pair is one share of the schedule.
-template <bool kPaired>
-struct WideShare {
-  static constexpr int kBlocks = kPaired ? 2 : 1;
-
-  static __device__ __forceinline__ int rank() {
-    return kPaired ? static_cast<int>(ptx::cluster_rank()) : 0;
-  }
-  // Row blocks of a request that have schedules of their own lie next to each other.
-  static __device__ __forceinline__ int stride(const WideParams<kPaired>& p) {
-    return kPaired ? p.row_sets : 1;
-  }
-  static __device__ __forceinline__ int share(const WideParams<kPaired>& p) {
-    const int pair = blockIdx.x / kBlocks;
-    return stride(p) == 1 ? pair : divide(pair, p.by_row_blocks);
-  }
-  static __device__ __forceinline__ int row_set(const WideParams<kPaired>& p) {
-    return blockIdx.x / kBlocks - share(p) * stride(p);
-  }
-  static __device__ __forceinline__ Walker walker(const WideParams<kPaired>& p, int first_kv_end) {
-    return Walker(p, share(p), first_kv_end, row_set(p), stride(p));
-  }
-  static __device__ __forceinline__ int skipped_rows(const WideParams<kPaired>& p) {
-    return kPaired ? rank() * ((p.rows_per_block + 1) / 2) : 0;
-  }
-  // This block's rows of a request; last_query is of the pair, whose keys it sees.
-  static __device__ __forceinline__ RowRange rows(const WideParams<kPaired>& p, int request) {
-    RowRange range(p, request);
-    if (kPaired) {
-      const int skipped = skipped_rows(p);
-      range.first += skipped;
-      range.in_request += skipped;
-      range.count = max(min(range.count - skipped, (p.rows_per_block + 1) / 2), 0);
-    }
-    return range;
-  }
-  static __device__ __forceinline__ PartSet part_set(const WideParams<kPaired>& p) {
-    const int slots_before = (row_set(p) * kBlocks + rank()) * 2 * p.shares;
-    return {share(p), p.partials + static_cast<int64_t>(slots_before) * WidePieces::kCount,
-            p.counters + slots_before};
-  }
-  // Called by one thread: this warp is done with half `half` of the keys of a part. The block that
-  // copies that half (into both of a pair) waits for it.
-  static __device__ __forceinline__ void free_half(uint32_t barriers_of_part, int half) {
-    if (kPaired) {
-      ptx::mbarrier_arrive_at(barriers_of_part + half * 8, half);
-    } else {
-      ptx::mbarrier_arrive(barriers_of_part + half * 8);
-    }
-  }
-};
-
-template <bool kPaired>
-__device__ __forceinline__ void wide_produce_keys(const WideParams<kPaired>& p,
-                                                  const CUtensorMap* page_map,
+__device__ __forceinline__ void wide_produce_keys(const PlainParams& p, const CUtensorMap* page_map,
                                                   const CUtensorMap* small_map, uint32_t shared,
                                                   Walker walker, const EarlyPages<4>& early) {
   using L = WideLayout;
   const uint64_t policy = ptx::evict_first_policy();
   Segment segment;
   const int big_box_log2 = min(p.page_log2, kTileLog2 - 1);
-  const int first_half = kPaired ? WideShare<kPaired>::rank() : 0;
-  const int last_half = kPaired ? first_half : 1;
   int tile = 0;
   while (walker.next(p, &segment)) {
     const int slot = table_slot(p, segment.request);
@@ -132,11 +70,11 @@ __device__ __forceinline__ void wide_produce_keys(const WideParams<kPaired>& p,
         const int chunks = part == 0 ? 1 : 4;
         const uint32_t full = shared + L::kFull + (stage * kParts + part) * 8;
         const uint32_t barrier = __shfl_sync(~0u, full, 0);
-        for (int half = first_half; half <= last_half; ++half) {
+        for (int half = 0; half < 2; ++half) {
           ptx::mbarrier_wait(shared + L::kEmpty + ((stage * kParts + part) * 2 + half) * 8,
                              ((tile / kStages) & 1) ^ 1);
           // Not before: the barrier may still count the tile before this one in the stage.
-          if (half == first_half) {
+          if (half == 0) {
             if (ptx::elect_lane()) ptx::mbarrier_arrive_expect(full, chunks * kChunkBytes);
             __syncwarp();
           }
@@ -150,11 +88,7 @@ __device__ __forceinline__ void wide_produce_keys(const WideParams<kPaired>& p,
               for (int i = 0; i < chunks; ++i) {
                 const int chunk = first + i;
                 const uint32_t to = box_to + chunk * kChunkBytes;
-                if (kPaired) {
-                  ptx::tma_load_2d_multicast(to, map, chunk * 64, box_row, barrier, 3, policy);
-                } else {
-                  ptx::tma_load_2d(to, map, chunk * 64, box_row, barrier, policy);
-                }
+                ptx::tma_load_2d(to, map, chunk * 64, box_row, barrier, policy);
               }
             }
           }
@@ -165,11 +99,9 @@ __device__ __forceinline__ void wide_produce_keys(const WideParams<kPaired>& p,
 }
 
 // The score warpgroup: S, softmax, and the sums of a segment.
-template <bool kPaired>
 struct WideScorer {
-  using Share = WideShare<kPaired>;
   using L = WideLayout;
-  const WideParams<kPaired>& p;
+  const PlainParams& p;
   uint8_t* smem;
   uint32_t shared;
   int thread, warp, lane;  // within the warpgroup
@@ -180,10 +112,10 @@ struct WideScorer {
     const int stage = tile % kStages;
     const uint64_t keys = ptx::operand_descriptor(shared + stage * kStageBytes);
     const uint64_t queries = ptx::operand_descriptor(shared + L::kQuery);
-    ptx::wgmma_fence();
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       ptx::mbarrier_wait(shared + L::kFull + (stage * kParts + part) * 8, (tile / kStages) & 1);
+      ptx::wgmma_fence();  // the compiler would put one here
       const int first = part == 0 ? kLatentChunks : (part - 1) * 4;
       const int chunks = part == 0 ? 1 : 4;
 #pragma unroll
@@ -197,64 +129,38 @@ struct WideScorer {
     ptx::pin_registers(s);
   }
 
-  // Weights of a tile from its scores; first: of the segment.
-  __device__ __forceinline__ float2 weigh_tile(const Segment& segment, int key, int last_query,
-                                               bool first) {
+  // Weights of a tile from its scores. Returns what those before are to be multiplied by.
+  __device__ __forceinline__ float2 weigh_tile(const Segment& segment, int key, int last_query) {
     const int count = min(kTile, segment.key_end - key);
     if (key + kTile > segment.key_len - last_query || count < kTile) {
-      const int* hidden = reinterpret_cast<const int*>(smem + L::kHidden) + warp * 16 + lane / 4;
-      const int limit[2] = {min(segment.key_end, segment.key_len - hidden[0]),
-                            min(segment.key_end, segment.key_len - hidden[8])};
-#pragma unroll
-      for (int i = 0; i < 32; ++i) {
-        const int at = key + i / 4 * 8 + 2 * (lane % 4) + i % 2;
-        if (at >= limit[i % 4 / 2]) s[i] = kNegativeInfinity;
-      }
+      mask_scores(s, reinterpret_cast<const int*>(smem + L::kHidden) + warp * 16, key,
+                  segment.key_len, segment.key_end);
     }
-    float raised[2] = {s[0], s[2]};
-#pragma unroll
-    for (int i = 1; i < 32; ++i) {
-      if (i != 2) raised[i % 4 / 2] = fmaxf(raised[i % 4 / 2], s[i]);
-    }
-#pragma unroll
-    for (int step = 1; step <= 2; step *= 2) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        raised[r] = fmaxf(raised[r], __shfl_xor_sync(~0u, raised[r], step));
-      }
-    }
-    float factor[2], offset[2];
+    float raised[2];
+    find_largest(s, raised);
+    // Mostly nobody's score exceeds the reference by much: then rows' maxima need not be known.
+    bool exceeds = false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float old = first ? kNegativeInfinity : maximum[r];
-      maximum[r] = lazy_maximum(old, raised[r] * p.scale_log2);
-      factor[r] = weight(old, maximum[r]);
-      offset[r] = maximum[r] == kNegativeInfinity ? 0.f : maximum[r];
+      exceeds |= lazy_maximum(maximum[r], raised[r] * p.scale_log2) != maximum[r];
     }
-    float part[2] = {0.f, 0.f};
+    float factor[2] = {1.f, 1.f}, offset[2], part[2];
+    if (__any_sync(~0u, exceeds)) {
+      largest_of_lanes(raised);
 #pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      s[i] = ptx::exp2_approx(s[i] * p.scale_log2 - offset[i % 4 / 2]);
-      part[i % 4 / 2] += s[i];
+      for (int r = 0; r < 2; ++r) {
+        const float old = maximum[r];
+        maximum[r] = lazy_maximum(old, raised[r] * p.scale_log2);
+        factor[r] = weight(old, maximum[r]);
+        sum[r] *= factor[r];
+      }
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) sum[r] = (first ? 0.f : sum[r] * factor[r]) + part[r];
+    for (int r = 0; r < 2; ++r) offset[r] = offset_of(maximum[r]);
+    weigh_scores(s, p.scale_log2, offset, part);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) sum[r] += part[r];
     return {factor[0], factor[1]};
-  }
-
-  // Value rows past the end would multiply a zero weight, but may hold NaN. Their scores are
-  // masked, so it does not matter whether other warps still read them as keys.
-  __device__ __forceinline__ void clear_tail(int stage, int count) {
-    if (count >= kTile) return;
-    // Of the last box; those behind it came as zeros.
-    const int pad = (count + kSmallBox - 1) / kSmallBox * kSmallBox - count;
-    for (int i = thread; i < pad * 8 * kLatentChunks; i += 128) {
-      const int chunk = i / (pad * 8);
-      const int rest = i - chunk * pad * 8;
-      *reinterpret_cast<uint4*>(smem + stage * kStageBytes + chunk * kChunkBytes + count * 128 +
-                                rest * 16) = uint4{0, 0, 0, 0};
-    }
-    ptx::fence_proxy_async();
   }
 
   // Until the value warpgroups are done with the segment whose task and totals lay where those of
@@ -281,9 +187,8 @@ struct WideScorer {
                         segment.whole};
         ptx::mbarrier_arrive(shared + L::kTaskFull + (i & 1) * 8);
       }
-      const RowRange rows = Share::rows(p, segment.request);
-      if (i == 0 || p.row_blocks > 1) {
-        ptx::barrier_sync(kBarWarpgroup, 128);  // all are done with the rows before
+      const RowRange rows(p, segment.request);
+      if (i == 0) {  // the same for all requests
         if (thread < kWideRows) {
           reinterpret_cast<int*>(smem + L::kHidden)[thread] = rows.hidden_keys(p, thread);
         }
@@ -296,9 +201,9 @@ struct WideScorer {
         const int stage = tile % kStages;
         score_tile(tile);
         if (lane < kParts * 2) {
-          Share::free_half(shared + L::kEmpty + (stage * kParts + lane / 2) * 2 * 8, lane % 2);
+          ptx::mbarrier_arrive(shared + L::kEmpty + (stage * kParts * 2 + lane) * 8);
         }
-        const float2 factor = weigh_tile(segment, key, rows.last_query, key == segment.key_begin);
+        const float2 factor = weigh_tile(segment, key, rows.last_query);
         ptx::mbarrier_wait(shared + L::kWeightsEmpty, (tile & 1) ^ 1);
         uint4* weights = reinterpret_cast<uint4*>(smem + L::kWeights) + thread;
 #pragma unroll
@@ -309,20 +214,18 @@ struct WideScorer {
                               ptx::pack_bf16(s[8 * k + 6], s[8 * k + 7])};
         }
         reinterpret_cast<float2*>(smem + L::kRescale)[thread] = factor;
-        clear_tail(stage, segment.key_end - key);
+        clear_tail(smem + stage * kStageBytes, segment.key_end - key, thread);
         ptx::mbarrier_arrive(shared + L::kWeightsFull);
       }
       if (lane == 0) ptx::mbarrier_arrive(shared + L::kQueryEmpty);
       float* totals = reinterpret_cast<float*>(smem + L::kTotals) + (i & 1) * 2 * kWideRows;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        float total = sum[r];
-        total += __shfl_xor_sync(~0u, total, 1);
-        total += __shfl_xor_sync(~0u, total, 2);
+        const float total = sum_of_lanes(sum[r]);
         const int row = warp * 16 + lane / 4 + 8 * r;
         if (lane % 4 == 0) {
-          totals[row] = total > 0.f ? __fdividef(1.f, total) : 0.f;
-          totals[kWideRows + row] = total > 0.f ? maximum[r] + __log2f(total) : kNegativeInfinity;
+          totals[row] = inverse_of(total);
+          totals[kWideRows + row] = log_sum_of(total, maximum[r]);
         }
       }
       ptx::mbarrier_arrive(shared + L::kTotalsFull + (i & 1) * 8);
@@ -338,35 +241,18 @@ struct WideScorer {
 };
 
 // One of the two value warpgroups: O, and the output.
-template <bool kPaired>
-struct WideAccumulator {
-  using Share = WideShare<kPaired>;
+struct WideAccumulator : WideOutput<WideLayout, PlainParams> {
   using L = WideLayout;
-  using Pieces = WidePieces;
-  const WideParams<kPaired>& p;
-  uint8_t* smem;
-  uint32_t shared;
-  int group, thread, warp, lane;  // thread, warp: within the warpgroup
-  float out[2][64];               // 128 latent dims each
+  using WideOutput::WideOutput;
 
   __device__ __forceinline__ void accumulate_tile(int tile) {
     const int stage = tile % kStages;
     ptx::mbarrier_wait(shared + L::kWeightsFull, tile & 1);
     uint32_t weights[4][4];
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const uint4 packed = reinterpret_cast<const uint4*>(smem + L::kWeights)[k * 128 + thread];
-      weights[k][0] = packed.x;
-      weights[k][1] = packed.y;
-      weights[k][2] = packed.z;
-      weights[k][3] = packed.w;
-    }
+    load_weights(weights);
     const float2 factor = reinterpret_cast<const float2*>(smem + L::kRescale)[thread];
     ptx::mbarrier_arrive(shared + L::kWeightsEmpty);
-    if (__any_sync(~0u, factor.x != 1.f || factor.y != 1.f)) {
-#pragma unroll
-      for (int i = 0; i < 128; ++i) out[i / 64][i % 64] *= i % 4 < 2 ? factor.x : factor.y;
-    }
+    if (__any_sync(~0u, factor.x != 1.f || factor.y != 1.f)) rescale(factor.x, factor.y);
     const uint64_t values = ptx::wide_operand_descriptor(
         shared + stage * kStageBytes + group * 4 * kChunkBytes, kChunkBytes);
     ptx::pin_registers(out[0]);
@@ -384,74 +270,22 @@ struct WideAccumulator {
     // The first half of the keys is free for the next copy while the second is being read.
     const uint32_t empty = shared + L::kEmpty + (stage * kParts + 1 + group) * 2 * 8;
     ptx::wgmma_wait<1>();
-    if (lane == 0) Share::free_half(empty, 0);
+    if (lane == 0) ptx::mbarrier_arrive(empty);
     ptx::wgmma_wait<0>();
     ptx::pin_registers(out[0]);
     ptx::pin_registers(out[1]);
-    if (lane == 0) Share::free_half(empty, 1);
+    if (lane == 0) ptx::mbarrier_arrive(empty + 8);
+  }
+
+  __device__ __forceinline__ PartSet part_set() const {
+    return {static_cast<int>(blockIdx.x), p.partials, p.counters};
   }
 
   __device__ __forceinline__ void finish_segment(const WideTask& task, const float* totals) {
-    const RowRange rows = Share::rows(p, task.request);
-    const PartSet set = Share::part_set(p);
     const int row = warp * 16 + lane / 4;
     const float inverse[2] = {totals[row], totals[row + 8]};
     const float log_sum[2] = {totals[kWideRows + row], totals[kWideRows + row + 8]};
-#pragma unroll
-    for (int i = 0; i < 128; ++i) out[i / 64][i % 64] *= inverse[i % 4 / 2];
-    if (task.whole) {
-      __nv_bfloat16* to = p.output + static_cast<int64_t>(rows.first + row) * kLatent +
-                          group * 256 + 2 * (lane % 4);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        if (row + 8 * r >= rows.count) break;
-#pragma unroll
-        for (int j = 0; j < 32; ++j) {
-          const float* o = &out[j / 16][j % 16 * 4 + 2 * r];
-          *reinterpret_cast<uint32_t*>(to + r * 8 * kLatent + j * 8) = ptx::pack_bf16(o[0], o[1]);
-        }
-        if (p.lse != nullptr && group == 0 && lane % 4 == 0) {
-          write_lse(p, rows, row + 8 * r, log_sum[r]);
-        }
-      }
-      return;
-    }
-    const int slot = partial_slot(set.block, task.first_unit, task.total, task.blocks);
-    PartialPiece* to = set.template piece<Pieces>(slot, group * 64 + warp);
-#pragma unroll
-    for (int step = 0; step < 8; ++step) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float* o = &out[step / 4][step % 4 * 16 + 2 * r];
-        __stcg(reinterpret_cast<uint4*>(to[(step * 2 + r) * 4].pairs) + lane,
-               uint4{ptx::pack_half(o[0], o[1]), ptx::pack_half(o[4], o[5]),
-                     ptx::pack_half(o[8], o[9]), ptx::pack_half(o[12], o[13])});
-        if (lane % 4 == 0) __stcg(&to[(step * 2 + r) * 4].log_sum[lane / 4], log_sum[r]);
-      }
-    }
-    if (group == 0 && thread == 0) {
-      int* count = reinterpret_cast<int*>(smem + L::kSharedCount);
-      SharedRequest* requests = reinterpret_cast<SharedRequest*>(smem + L::kShared);
-      requests[*count] = {task.request, task.first_unit, task.units};
-      ++*count;
-    }
-    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-    // Releases the stores of both warpgroups: the barrier ordered them before this.
-    if (group == 0 && thread == 0) {
-      ptx::add_release(set.counter(task.first_unit, task.total, task.blocks), 1);
-    }
-  }
-
-  __device__ __forceinline__ void merge(int total, int blocks) {
-    // All tiles are consumed after this, their memory is free, and the list is written.
-    ptx::barrier_sync(kBarConsumers, kConsumerThreads);
-    const SharedRequest* requests = reinterpret_cast<const SharedRequest*>(smem + L::kShared);
-    const int merges = *reinterpret_cast<const int*>(smem + L::kSharedCount);
-#pragma unroll 1
-    for (int i = 0; i < merges; ++i) {
-      merge_request<Pieces, 9>(p, Share::part_set(p), total, blocks, requests[i],
-                               Share::rows(p, requests[i].request), group * 4 + warp, smem);
-    }
+    write(task, part_set(), inverse, log_sum);
   }
 
   __device__ __forceinline__ void run() {
@@ -461,11 +295,10 @@ struct WideAccumulator {
       ptx::mbarrier_wait(shared + L::kTaskFull + (i & 1) * 8, i / 2 & 1);
       const int tiles = __shfl_sync(~0u, task->tiles, 0);  // known to be uniform
       if (tiles < 0) {
-        merge(task->total, task->blocks);
+        merge(part_set(), *task);
         return;
       }
-#pragma unroll
-      for (int j = 0; j < 128; ++j) out[j / 64][j % 64] = 0.f;
+      clear();
       for (int done = 0; done < tiles; ++done, ++tile) accumulate_tile(tile);
       ptx::mbarrier_wait(shared + L::kTotalsFull + (i & 1) * 8, i / 2 & 1);
       finish_segment(*task,
@@ -475,9 +308,8 @@ struct WideAccumulator {
   }
 };
 
-template <bool kPaired>
 __global__ void __launch_bounds__(kWideThreads, 1)
-    mla_decode_wide_kernel(const __grid_constant__ WideParams<kPaired> params,
+    mla_decode_wide_kernel(const __grid_constant__ PlainParams params,
                            const __grid_constant__ CUtensorMap query_map,
                            const __grid_constant__ CUtensorMap page_map,
                            const __grid_constant__ CUtensorMap small_map) {
@@ -498,7 +330,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
         // Warps that read the part: those that score, and but for the rotated dims one group.
         for (int half = 0; half < 2; ++half) {
           ptx::mbarrier_init(shared + L::kEmpty + ((i * kParts + part) * 2 + half) * 8,
-                             (part == 0 ? 4 : 8) * WideShare<kPaired>::kBlocks);
+                             part == 0 ? 4 : 8);
         }
       }
     }
@@ -517,50 +349,26 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   }
   __syncwarp();
   ptx::wait_for_predecessor();
-  const int first = first_kv_end(params, WideShare<kPaired>::stride(params));
+  const int first = first_kv_end(params);
   EarlyPages<4> early;
   if (warp == 0) early.ask(params);
-  if (kPaired) {
-    ptx::cluster_sync();
-  } else {
-    __syncthreads();
-  }
+  __syncthreads();
   ptx::launch_dependents();
-  const auto play_roles = [&](const auto& walker) {
-    if (warp < 4) {
-      ptx::register_decrease<L::kCopyRegisters>();
-      if (warp == 0)
-        wide_produce_keys<kPaired>(params, &page_map, &small_map, shared, walker(), early);
-      if (warp == 1) {
-        produce_queries<WideLayout, kWideRows>(params, &query_map, shared, walker(),
-                                               WideShare<kPaired>::skipped_rows(params));
-      }
-      if (warp == 2) prefetch_tables(params);
-    } else if (warp < 8) {
-      ptx::register_decrease<L::kScoreRegisters>();
-      WideScorer<kPaired> scorer{params,   smem, shared, static_cast<int>(threadIdx.x & 127),
-                                 warp & 3, lane};
-      scorer.run(walker());
-    } else {
-      ptx::register_increase<L::kValueRegisters>();
-      WideAccumulator<kPaired> accumulator{
-          params, smem, shared, warp / 4 - 2, static_cast<int>(threadIdx.x & 127), warp & 3, lane};
-      accumulator.run();
-    }
-  };
-  const auto find_walker = [&] { return WideShare<kPaired>::walker(params, first); };
-  if constexpr (kPaired) {
-    play_roles(find_walker);  // pairs are 1 to 2 % slower the other way
+  // Before the roles part: one copy of its instructions instead of three on their way to the SM.
+  const Walker walker(params, blockIdx.x, first);
+  if (warp < 4) {
+    ptx::register_decrease<L::kCopyRegisters>();
+    if (warp == 0) wide_produce_keys(params, &page_map, &small_map, shared, walker, early);
+    if (warp == 1) produce_queries<L, kWideRows>(params, &query_map, shared, walker);
+    if (warp == 2) prefetch_tables(params);
+  } else if (warp < 8) {
+    ptx::register_decrease<L::kScoreRegisters>();
+    WideScorer scorer{params, smem, shared, static_cast<int>(threadIdx.x & 127), warp & 3, lane};
+    scorer.run(walker);
   } else {
-    // Before the roles part: one copy of its instructions instead of three on their way to the SM.
-    const Walker walker = find_walker();
-    play_roles([&] { return walker; });
-  }
-  // A block must not end while the other one copies into it or arrives at its barriers. The warps
-  // of a block come to the cluster's barrier together.
-  if (kPaired) {
-    ptx::barrier_sync(kBarEnd, kWideThreads);
-    ptx::cluster_sync();
+    ptx::register_increase<L::kValueRegisters>();
+    WideAccumulator accumulator(params, smem, shared, 8);
+    accumulator.run();
   }
 }
 

@@ -44,18 +44,6 @@ __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// At the barrier at the same shared address of the cluster's block `rank`.
-__device__ __forceinline__ void mbarrier_arrive_at(uint32_t barrier, uint32_t rank) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
-      "}\n" ::"r"(barrier),
-      "r"(rank)
-      : "memory");
-}
-
 __device__ __forceinline__ void mbarrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
@@ -104,6 +92,14 @@ __device__ __forceinline__ uint64_t evict_first_policy() {
   return policy;
 }
 
+// A line written soon read again stays: it is not written back to memory in between. Not volatile:
+// the compiler may find it once for many stores.
+__device__ __forceinline__ uint64_t evict_last_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 // column: element index of the inner dimension; row: index of the outer one. Rows past the end of
 // the tensor are filled with zeros and still count their bytes on the barrier.
 __device__ __forceinline__ void tma_load_2d(uint32_t destination, const CUtensorMap* map,
@@ -122,19 +118,6 @@ __device__ __forceinline__ void tma_load_2d(uint32_t destination, const CUtensor
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%2, %3}], [%4];" ::"r"(destination),
       "l"(reinterpret_cast<uint64_t>(map)), "r"(column), "r"(row), "r"(barrier)
-      : "memory");
-}
-
-// The same into every block of the cluster that `blocks` (a bit mask of ranks) names, at the same
-// shared addresses, each block's own barrier counting the bytes.
-__device__ __forceinline__ void tma_load_2d_multicast(uint32_t destination, const CUtensorMap* map,
-                                                      int column, int row, uint32_t barrier,
-                                                      uint16_t blocks, uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(destination),
-      "l"(reinterpret_cast<uint64_t>(map)), "r"(column), "r"(row), "r"(barrier), "h"(blocks),
-      "l"(policy)
       : "memory");
 }
 
@@ -178,21 +161,6 @@ __device__ __forceinline__ void barrier_sync(int id, int threads) {
 __device__ __forceinline__ void barrier_arrive(int id, int threads) {
   __syncwarp();
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-// ---- clusters: every thread of the cluster that has not exited ---------------------------------
-
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
-}
-
-__device__ __forceinline__ uint32_t cluster_rank() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
 }
 
 // ---- registers -----------------------------------------------------------------------------
@@ -313,16 +281,22 @@ __device__ __forceinline__ uint4 load_relaxed(const uint4* pointer) {
           static_cast<uint32_t>(high >> 32)};
 }
 
-__device__ __forceinline__ void store_relaxed(uint4* pointer, uint4 value) {
+__device__ __forceinline__ void store_relaxed(uint4* pointer, uint4 value, uint64_t policy) {
   asm volatile(
       "{\n"
       ".reg .b128 whole;\n"
       "mov.b128 whole, {%1, %2};\n"
-      "st.relaxed.gpu.global.b128 [%0], whole;\n"
+      "st.relaxed.gpu.global.L2::cache_hint.b128 [%0], whole, %3;\n"
       "}\n" ::"l"(pointer),
       "l"(value.x | static_cast<uint64_t>(value.y) << 32),
-      "l"(value.z | static_cast<uint64_t>(value.w) << 32)
+      "l"(value.z | static_cast<uint64_t>(value.w) << 32), "l"(policy)
       : "memory");
+}
+
+__device__ __forceinline__ void store(uint4* pointer, uint4 value, uint64_t policy) {
+  asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(pointer),
+               "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w), "l"(policy)
+               : "memory");
 }
 
 __device__ __forceinline__ uint32_t add_acquire_release(uint32_t* pointer, uint32_t value) {
