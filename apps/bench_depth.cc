@@ -8,6 +8,7 @@
 #include "apps/confidence.h"
 #include "apps/flag_checks.h"
 #include "apps/model_probe.h"
+#include "apps/standard_error.h"
 #include "base/error.h"
 
 namespace foresail {
@@ -49,8 +50,7 @@ void bench_depth(BatchBenchFlags& flags, const std::vector<int32_t>& batch_sizes
     for (int32_t depth = 0; depth <= most; ++depth)
       costs +=
           fmt::format(" {:.3f}", bench.adaptive_depth()->expected_seconds(batch_size, depth) * 1e3);
-    if (!flags.json)
-      fmt::print(stderr, "batch {}: learned ms per iteration, by depth:{}\n", batch_size, costs);
+    if (!flags.json) tell("batch {}: learned ms per iteration, by depth:{}\n", batch_size, costs);
     size_t best = 0;
     for (int32_t depth = 1; depth <= most; ++depth)
       if (median_of(rates[depth]) > median_of(rates[best])) best = depth;

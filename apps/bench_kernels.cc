@@ -6,6 +6,7 @@
 #include "apps/flag_checks.h"
 #include "apps/probe_line.h"
 #include "apps/progress_line.h"
+#include "apps/standard_error.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "bench/kernel_bench.h"
@@ -61,7 +62,7 @@ void bench_kernels(KernelFlags& flags) {
                 "--filter {} matches no row: without it the table names every row", flags.filter);
   KernelBench bench(flags.options);
   // Judged by what the machine could do before or after them, so printed when both are known.
-  if (!flags.json) fmt::print(stderr, "timing {} operations, up to a second each\n", cases.size());
+  if (!flags.json) tell("timing {} operations, up to a second each\n", cases.size());
   const Floors before = bench.probe();
   std::vector<KernelTime> times;
   ProgressLine progress(!flags.json);

@@ -9,6 +9,7 @@
 #include "apps/model_flags.h"
 #include "apps/model_probe.h"
 #include "apps/progress_line.h"
+#include "apps/standard_error.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "engine/latency_bench.h"
@@ -96,7 +97,7 @@ void bench_passes(BenchFlags& flags) {
   // Judged by what the machine could do before or after them, so printed when both are known.
   std::vector<Row> rows;
   const size_t passes = flags.prefill.size() + flags.depths.size() * flags.widths.size();
-  if (!flags.batch.model.quiet) fmt::print(stderr, "timing {} passes\n", passes);
+  if (!flags.batch.model.quiet) tell("timing {} passes\n", passes);
   ProgressLine progress(!flags.batch.model.quiet);
   const auto show_next = [&](int64_t width, int64_t depth) {
     progress.show(fmt::format("{} of {}: {} rows at {}", rows.size() + 1, passes, width, depth));

@@ -7,6 +7,7 @@
 #include "apps/bench_commands.h"
 #include "apps/flag_checks.h"
 #include "apps/progress_line.h"
+#include "apps/standard_error.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "bench/serve/load_prompts.h"
@@ -187,8 +188,7 @@ void bench_serve(ServeLoadFlags& flags) {
   if (report.completed == 0)
     throw_error(ErrorCode::kUsage, "all {} requests failed: {}", report.failed, report.first_error);
   if (report.failed > 0)
-    fmt::print(stderr, "{} requests failed, the first: {}\n", report.failed,
-               for_terminal(report.first_error));
+    tell("{} requests failed, the first: {}\n", report.failed, for_terminal(report.first_error));
   const LoadHeader header{.backend = flags.backend,
                           .model = target.model,
                           .request_rate = flags.request_rate,

@@ -9,6 +9,7 @@
 #include "apps/engine_flags.h"
 #include "apps/generation_stats.h"
 #include "apps/sampling_flags.h"
+#include "apps/standard_error.h"
 #include "apps/stop_key.h"
 #include "apps/token_printer.h"
 #include "base/error.h"
@@ -89,9 +90,8 @@ class Window {
     const std::vector<int32_t> fewest = ids_of(conversation.without_turns(), {});
     const int64_t most_room = room_after(fewest);
     if (most_room < 1) {
-      fmt::print(stderr,
-                 "(that makes a prompt of {} tokens, the context has {}: not answered; say less)\n",
-                 fewest.size(), context_);
+      tell("(that makes a prompt of {} tokens, the context has {}: not answered; say less)\n",
+           fewest.size(), context_);
       return {};
     }
     // Half of what fits goes at once: each cut costs the turns after it what was cached.
@@ -102,13 +102,11 @@ class Window {
       ids = ids_of(conversation, {});
     }
     if (dropped > 0)
-      fmt::print(
-          stderr,
-          "(the context of {} tokens is full: {} left out from here on; /reset starts anew)\n",
-          context_,
-          !conversation.has_turns() ? "the whole conversation before this message is"
-          : dropped == 1            ? "the oldest turn is"
-                                    : fmt::format("the {} oldest turns are", dropped));
+      tell("(the context of {} tokens is full: {} left out from here on; /reset starts anew)\n",
+           context_,
+           !conversation.has_turns() ? "the whole conversation before this message is"
+           : dropped == 1            ? "the oldest turn is"
+                                     : fmt::format("the {} oldest turns are", dropped));
     return ids;
   }
 
@@ -172,11 +170,11 @@ void chat(ChatFlags& flags) {
   Window window(chat_template, *tokenizer, context, wanted_room);
   const bool prompts = isatty(STDIN_FILENO) != 0;
   if (prompts)
-    fmt::print(stderr,
-               "type a message; /reset starts anew, /help lists commands, Ctrl-C ends an answer, "
-               "Ctrl-D leaves\n");
+    tell(
+        "type a message; /reset starts anew, /help lists commands, Ctrl-C ends an answer, "
+        "Ctrl-D leaves\n");
   for (std::string line;;) {
-    if (prompts) fmt::print(stderr, "> ");
+    if (prompts) tell("> ");
     if (!std::getline(std::cin, line)) return;
     const size_t end = line.find_last_not_of(" \t\r");
     if (end == std::string::npos) continue;
@@ -185,14 +183,13 @@ void chat(ChatFlags& flags) {
     if (line == "/reset") {
       conversation.reset();
       window.forget();
-      fmt::print(stderr, "(a new conversation)\n");
+      tell("(a new conversation)\n");
       continue;
     }
     if (line.starts_with("//")) {
       line.erase(0, 1);
     } else if (line[0] == '/') {
-      fmt::print(stderr, "({}{})\n",
-                 line == "/help" ? "" : "no command " + for_terminal(line) + ": ", kCommands);
+      tell("({}{})\n", line == "/help" ? "" : "no command " + for_terminal(line) + ": ", kCommands);
       continue;
     }
     conversation.say("user", line);

@@ -10,6 +10,7 @@
 #include "apps/progress_line.h"
 #include "apps/request_line.h"
 #include "apps/sampling_flags.h"
+#include "apps/standard_error.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -146,14 +147,14 @@ class AnswerWriter {
 };
 
 void print_stats(const EngineStats& stats, double elapsed_s) {
-  fmt::print(stderr,
-             "{} requests, {} prompt tokens ({} cached), {} output tokens in {:.3f} s ({:.1f} "
-             "tok/s), {} failed, {} steps, {} retractions, accept length {:.2f} (1 + accepted / "
-             "passes with "
-             "drafts)\n",
-             stats.submitted, stats.prompt_tokens, stats.cached_tokens, stats.output_tokens,
-             elapsed_s, static_cast<double>(stats.output_tokens) / elapsed_s, stats.failed,
-             stats.steps, stats.retractions, stats.accept_length());
+  tell(
+      "{} requests, {} prompt tokens ({} cached), {} output tokens in {:.3f} s ({:.1f} "
+      "tok/s), {} failed, {} steps, {} retractions, accept length {:.2f} (1 + accepted / "
+      "passes with "
+      "drafts)\n",
+      stats.submitted, stats.prompt_tokens, stats.cached_tokens, stats.output_tokens, elapsed_s,
+      static_cast<double>(stats.output_tokens) / elapsed_s, stats.failed, stats.steps,
+      stats.retractions, stats.accept_length());
 }
 
 void generate(GenerateFlags& flags) {

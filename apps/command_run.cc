@@ -6,6 +6,7 @@
 #include "apps/generation_stats.h"
 #include "apps/model_flags.h"
 #include "apps/sampling_flags.h"
+#include "apps/standard_error.h"
 #include "apps/token_printer.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -39,21 +40,20 @@ Json stats_json(const GenerationStats& stats) {
 void print_device_stats(LoadedModel& model) {
   const DeviceCounts counts = model.kernels().counts();
   if (counts.passes == 0) return;
-  fmt::print(stderr,
-             "device: {} passes, {} of them graph replays; {} waits, {} uploads of {:.1f} kB, {} "
-             "downloads of {:.1f} kB; tokens chosen by",
-             counts.passes, counts.replays, counts.waits, counts.uploads,
-             static_cast<double>(counts.upload_bytes) / 1e3, counts.downloads,
-             static_cast<double>(counts.download_bytes) / 1e3);
+  tell(
+      "device: {} passes, {} of them graph replays; {} waits, {} uploads of {:.1f} kB, {} "
+      "downloads of {:.1f} kB; tokens chosen by",
+      counts.passes, counts.replays, counts.waits, counts.uploads,
+      static_cast<double>(counts.upload_bytes) / 1e3, counts.downloads,
+      static_cast<double>(counts.download_bytes) / 1e3);
   const Iteration::HostChoices& choices = model.iteration().host_choices();
   for (size_t reason = 0; reason < choices.size(); ++reason)
     if (choices[reason] > 0 || reason == 0)
-      fmt::print(stderr, "{} {} passes{}", reason == 0 ? " the device after" : ", the host after",
-                 choices[reason],
-                 reason == 0
-                     ? std::string()
-                     : fmt::format(" ({})", host_choice_name(static_cast<HostChoice>(reason))));
-  fmt::print(stderr, "\n");
+      tell("{} {} passes{}", reason == 0 ? " the device after" : ", the host after",
+           choices[reason],
+           reason == 0 ? std::string()
+                       : fmt::format(" ({})", host_choice_name(static_cast<HostChoice>(reason))));
+  tell("\n");
 }
 
 void run(RunFlags& flags) {

@@ -146,16 +146,15 @@ void serve(ServeFlags& flags) {
   const Watchdog watchdog(server, std::chrono::seconds(flags.watchdog_timeout_s));
   const ModelOptions& model = flags.serve.engine;
   warn_of_begin_token(model.model_path, server.model().tokenizer);
-  fmt::print("ready {} model {} context {} speculation {}{}\n", server.url(),
-             server.model().names.front(), server.model().max_total_len,
-             model.speculative.algorithm == SpeculativeAlgorithm::kNone
-                 ? "off"
-                 : fmt::format("{} x{}", flags.engine.model.speculative_algorithm,
-                               model.speculative.steps),
-             server.model().tokenizer == nullptr
-                 ? "; token ids only, the model folder has no tokenizer"
-                 : "");
-  std::fflush(stdout);
+  ServeLines::ready(fmt::format(
+      "ready {} model {} context {} speculation {}{}\n", server.url(), server.model().names.front(),
+      server.model().max_total_len,
+      model.speculative.algorithm == SpeculativeAlgorithm::kNone
+          ? "off"
+          : fmt::format("{} x{}", flags.engine.model.speculative_algorithm,
+                        model.speculative.steps),
+      server.model().tokenizer == nullptr ? "; token ids only, the model folder has no tokenizer"
+                                          : ""));
   notify_service_manager("READY=1");
   signals.wait_first();
   notify_service_manager("STOPPING=1");

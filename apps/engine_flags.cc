@@ -15,7 +15,7 @@ void add_engine_flags(Command& command, EngineFlags& flags) {
           "requests that run at once; on a GPU each reserves 10 bytes for every token of the "
           "vocabulary")
       ->capture_default_str()
-      ->check(number_in(1, 4096));
+      ->check(number_in(1, kMostRunningRequests));
   device
       .add_option("--max-total-tokens", flags.model.options.max_total_tokens,
                   "tokens in the cache; 0: a full context per running request, at most 8")

@@ -10,6 +10,7 @@
 #include "apps/flag_groups.h"
 #include "apps/program.h"
 #include "apps/progress_line.h"
+#include "apps/standard_error.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "speculative/flight.h"
@@ -188,20 +189,18 @@ std::unique_ptr<LoadedModel> load_model(ModelFlags& flags) {
     const char* fresh_line = isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) != 0 ? "\n" : "";
     model->planner().explain([fresh_line](const std::string& plan) {
       std::fflush(stdout);
-      fmt::print(stderr, "{}plan: {}\n", fresh_line, plan);
+      tell("{}plan: {}\n", fresh_line, plan);
     });
   }
   if (!flags.quiet)
-    fmt::print(stderr,
-               "{}: {} layers, kernels {}, weights {}, KV {} for {} tokens{}, loaded in {:.2f} s\n",
-               flags.options.model_path, model->config().layer_count, model->kernels().name(),
-               format_bytes(model->packed_bytes()), format_bytes(model->memory_plan().kv_bytes),
-               model->memory_plan().cached_tokens,
-               model->drafter() == nullptr
-                   ? ""
-                   : fmt::format(", drafter {} x{}", model->drafter()->name(),
-                                 flags.options.speculative.steps),
-               elapsed.count());
+    tell("{}: {} layers, kernels {}, weights {}, KV {} for {} tokens{}, loaded in {:.2f} s\n",
+         flags.options.model_path, model->config().layer_count, model->kernels().name(),
+         format_bytes(model->packed_bytes()), format_bytes(model->memory_plan().kv_bytes),
+         model->memory_plan().cached_tokens,
+         model->drafter() == nullptr ? ""
+                                     : fmt::format(", drafter {} x{}", model->drafter()->name(),
+                                                   flags.options.speculative.steps),
+         elapsed.count());
   return model;
 }
 

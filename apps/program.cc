@@ -1,8 +1,10 @@
 #include "apps/program.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +13,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "apps/standard_error.h"
 #include "base/error.h"
 #include "base/utf8.h"
 
@@ -20,7 +23,7 @@ namespace {
 constexpr int kInternalFault = 1;
 
 LinePrinter line_printer = [](std::string_view kind, std::string_view message) {
-  fmt::print(stderr, "{}: {}\n", kind, for_terminal(message));
+  tell("{}: {}\n", kind, for_terminal(message));
 };
 
 // Names and values that the user typed may hold line breaks; an error is one line all the same.
@@ -56,9 +59,19 @@ int report(std::string_view message, ErrorCode code) {
   std::abort();
 }
 
+// Where one is closed, the next file or socket would have its number, and be read as input or
+// written to by whoever says something. Reading and writing fail as they would have.
+void occupy_standard_descriptors() {
+  for (const auto& [descriptor, mode] :
+       {std::pair(STDIN_FILENO, O_WRONLY), std::pair(STDOUT_FILENO, O_RDONLY),
+        std::pair(STDERR_FILENO, O_WRONLY)})
+    if (fcntl(descriptor, F_GETFD) < 0) open("/dev/null", mode);  // has the lowest number
+}
+
 }  // namespace
 
 int run_program(CommandLine& line, int argc, char** argv) {
+  occupy_standard_descriptors();
   std::set_terminate(end_of_a_thread);
   spdlog::set_default_logger(spdlog::stderr_color_mt("foresail"));
   try {

@@ -1,4 +1,5 @@
 #include "apps/progress_line.h"
+#include "apps/standard_error.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -11,7 +12,7 @@ ProgressLine::ProgressLine(bool wanted) : is_shown_(wanted && isatty(STDERR_FILE
 
 void ProgressLine::show(std::string_view text) {
   if (!is_shown_) return;
-  fmt::print(stderr, "\r{}\033[K", text);
+  tell("\r{}\033[K", text);
   drawn_ = true;
   drawn_at_ = std::chrono::steady_clock::now();
 }

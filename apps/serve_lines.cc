@@ -3,12 +3,14 @@
 #include <fmt/core.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <memory>
 #include <mutex>
 
 #include "apps/program.h"
+#include "apps/standard_error.h"
 #include "base/json.h"
 
 namespace foresail {
@@ -41,7 +43,7 @@ void ServeLines::say(std::string_view event, const OrderedJson& fields,
   if (json_)
     kJsonLog.write(event, fields);
   else
-    fmt::print(stderr, "{}\n", text);
+    tell("{}\n", text);
 }
 
 void ServeLines::limits(const ServeOptions& serve) const {
@@ -61,6 +63,10 @@ void ServeLines::limits(const ServeOptions& serve) const {
                   http.max_body_bytes, http.max_header_bytes, http.max_header_fields,
                   http.max_unsent_bytes, http.max_connections, running, serve.max_queued_requests,
                   serve.api.max_choices));
+}
+
+void ServeLines::ready(const std::string& line) {
+  if (write(STDOUT_FILENO, line.data(), line.size()) < 0) return;
 }
 
 void ServeLines::listening(const std::string& url, const std::string& model_path) const {

@@ -15,6 +15,9 @@ class ServeLines {
   explicit ServeLines(bool json);
 
   void limits(const ServeOptions& serve) const;
+  // On stdout, whoever may read it: past stdio, where what could not be written would make a
+  // failure of a server that stops as it was asked to.
+  static void ready(const std::string& line);
   void listening(const std::string& url, const std::string& model_path) const;
   void stopping(int timeout_s) const;
   void stopped(int64_t cut_requests, const std::string& cut_by) const;

@@ -65,8 +65,9 @@ struct Shape {
   int page = 64;
   std::vector<int> key_lens;  // per request
   int kv_end_add = 0;
-  bool codes = false;  // an e4m3 cache
-  int max_blocks = 0;  // 0: as many as the device runs
+  bool codes = false;   // an e4m3 cache
+  int max_blocks = 0;   // 0: as many as the device runs
+  bool rising = false;  // scores rise from zero on, far enough that references of rows must move
 
   int key_bytes() const { return codes ? 576 : 1152; }
   double error_bar() const { return codes ? kCodeRelativeErrorBar : kRelativeErrorBar; }
@@ -75,7 +76,7 @@ struct Shape {
 struct Options {
   bool check_only = false, tiny = false, sweep = false, all_rows = false, quick = false;
   bool bars = false, codes = false;
-  int unit = 0, from_rows = 0, nth = -1;
+  int unit = 0, from_rows = 0, most_rows = 1 << 20, nth = -1;
   std::string csv;
 };
 
@@ -130,13 +131,18 @@ class Case {
       fill_normal<<<4096, 256>>>(pool, pool_->count / sizeof *pool, 1, cache_scale());
       poison_rows<<<int(poison.size()), 256>>>(pool, ranges.data);
     });
+    pieces_ = new DeviceArray<int2>(pieces);
+    if (shape.rising) {
+      with_pool([&](auto* pool) {
+        raise_rows<<<int(pieces.size()), 256>>>(pool, pieces_->data, int(pieces.size()));
+      });
+    }
     const size_t rows = size_t(batch) * shape.heads * shape.q_len;
     query_ = new DeviceArray<__nv_bfloat16>(rows * 576);
-    fill_normal<<<256, 256>>>(query_->data, query_->count, 2, 1.f);
+    fill_normal<<<256, 256>>>(query_->data, query_->count, 2, shape.rising ? 0.25f : 1.f);
     output_ = new DeviceArray<__nv_bfloat16>(rows * 512);
     lse_ = new DeviceArray<float>(rows);
     table_ = new DeviceArray<int>(tables);
-    pieces_ = new DeviceArray<int2>(pieces);
     kv_end_ = new DeviceArray<int>(shape.key_lens);
     std::vector<int> lagging = shape.key_lens;  // what a draft loop would still have on the device
     for (int& value : lagging) value -= shape.kv_end_add;
@@ -408,7 +414,8 @@ int run_checks(std::vector<Shape> shapes, const Options& options, const std::vec
   int failed = 0, done = 0;
   double worst = 0;
   for (Shape& shape : shapes) {
-    if (shape.heads * shape.q_len < options.from_rows) continue;
+    const int rows = shape.heads * shape.q_len;
+    if (rows < options.from_rows || rows > options.most_rows) continue;
     shape.codes = options.codes;
     Case one(shape, false);
     for (int unit : units) {
@@ -458,6 +465,10 @@ std::vector<Shape> check_grid() {
   }
   shapes.push_back({16, 3, 32, std::vector<int>(8, 30001), 3});
   shapes.push_back({64, 3, 64, std::vector<int>(40, 300)});
+  for (int heads : {16, 64}) {
+    for (int q_len : {1, 2, 3, 4}) shapes.push_back({heads, q_len, 64, {8192}, 0, false, 1, true});
+    shapes.push_back({heads, 4, 64, {40000}, 0, false, 0, true});
+  }
   return shapes;
 }
 
@@ -543,7 +554,7 @@ int run_bench(const Options& options) {
     if (options.sweep && (p.batch > 4 || p.page_size != 64)) continue;
     if (options.quick && p.page_size != 64) continue;
     if (options.bars && !is_bar(p)) continue;
-    if (rows < options.from_rows) continue;
+    if (rows < options.from_rows || rows > options.most_rows) continue;
     shapes.push_back({p.num_heads, p.q_len, p.page_size, std::vector<int>(p.batch, p.key_len), 0,
                       options.codes});
   }
@@ -619,6 +630,8 @@ void add_flags(Command& command, Options& options) {
   command.add_option("--unit", options.unit, "tokens of a unit of work; 0: the kernel's choice")
       ->check(number_in(0, 1 << 20));
   command.add_option("--from-rows", options.from_rows, "only shapes of at least so many rows")
+      ->check(number_in(0, 1 << 20));
+  command.add_option("--most-rows", options.most_rows, "only shapes of at most so many rows")
       ->check(number_in(0, 1 << 20));
   command.add_option("--nth", options.nth, "only shape number N of those, from 0: for a profiler")
       ->check(number_in(0, 1 << 20));

@@ -51,6 +51,17 @@ __global__ void poison_rows(Element* pool, const int2* ranges) {
   }
 }
 
+// Keys of the i-th of `count` ranges are multiplied by (i + 1) / count, so that scores rise.
+template <typename Element>
+__global__ void raise_rows(Element* pool, const int2* ranges, int count) {
+  const int2 range = ranges[blockIdx.x];
+  const float factor = (blockIdx.x + 1.f) / count;
+  for (int i = threadIdx.x; i < range.y * 576; i += blockDim.x) {
+    Element& element = pool[int64_t{range.x} * 576 + i];
+    element = Element(cache_value(element) * factor);
+  }
+}
+
 struct ReferenceRow {
   int request;
   int row;  // q token * heads + head

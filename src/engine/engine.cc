@@ -20,7 +20,7 @@ Stream::~Stream() {
 }
 
 std::optional<Event> Stream::next() {
-  return next_within(std::chrono::hours(24 * 365));
+  return next_within(kLongestWait);
 }
 std::optional<Event> Stream::try_next() {
   return next_within(std::chrono::milliseconds(0));
@@ -28,7 +28,7 @@ std::optional<Event> Stream::try_next() {
 
 std::optional<Event> Stream::next_within(std::chrono::milliseconds timeout) {
   std::unique_lock lock(state_->mutex);
-  state_->changed.wait_for(lock, timeout,
+  state_->changed.wait_for(lock, waitable(timeout),
                            [&] { return !state_->events.empty() || state_->closed; });
   if (state_->events.empty()) return std::nullopt;
   Event event = std::move(state_->events.front());

@@ -102,7 +102,7 @@ void EngineInbox::note_ended(int64_t count) {
 
 bool EngineInbox::wait_all_ended(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  return all_ended_.wait_for(lock, timeout, [&] { return open_ == 0; });
+  return all_ended_.wait_for(lock, waitable(timeout), [&] { return open_ == 0; });
 }
 
 EngineThread::EngineThread(EngineOptions options)

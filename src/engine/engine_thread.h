@@ -3,6 +3,7 @@
 // Owner: Engine. Thread rule: public members from any thread.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -17,6 +18,12 @@
 namespace foresail {
 
 class EngineThread;
+
+// A longer one, added to the time that it is, would be in the past: milliseconds::max() as well.
+constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
+inline std::chrono::milliseconds waitable(std::chrono::milliseconds timeout) {
+  return std::clamp(timeout, std::chrono::milliseconds(0), kLongestWait);
+}
 
 // The queue between the engine thread and the reader of one request.
 struct StreamState {

@@ -1,10 +1,13 @@
 #include "engine/loaded_model.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <thread>
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "base/ids.h"
 #include "checkpoint/draft_config.h"
 #include "checkpoint/weight_source.h"
 #include "engine/device.h"
@@ -61,17 +64,31 @@ void check_options(const ModelOptions& options) {
       options.load_format != "dummy")
     throw_error(ErrorCode::kUsage, "--load-format {} is unknown: choose auto, safetensors or dummy",
                 options.load_format);
-  if (options.threads < 0 || options.threads > 1024)
-    throw_error(ErrorCode::kUsage, "--threads {} is out of range: choose 0 to 1024",
-                options.threads);
-  // Written so that NaN is refused too.
-  if (!(options.mem_fraction_static >= 0.0 && options.mem_fraction_static <= 1.0))
-    throw_error(ErrorCode::kUsage, "--mem-fraction-static {} is out of range: choose 0 to 1",
-                options.mem_fraction_static);
+  // False for NaN too.
+  const auto require = [](bool holds, std::string_view flag, auto value, const std::string& range) {
+    if (!holds)
+      throw_error(ErrorCode::kUsage, "{} {} is out of range: choose {}", flag, value, range);
+  };
+  const auto within = [](auto value, auto least, auto most) {
+    return value >= least && value <= most;
+  };
+  const int slots = options.slot_count;
   const SpeculativeOptions& speculative = options.speculative;
-  if (speculative.steps < 0 || speculative.steps > kMostDrafts)
-    throw_error(ErrorCode::kUsage, "--speculative-num-steps {} is out of range: choose 0 to {}",
-                speculative.steps, kMostDrafts);
+  require(within(options.threads, 0, 1024), "--threads", options.threads, "0 to 1024");
+  require(within(options.mem_fraction_static, 0.0, 1.0), "--mem-fraction-static",
+          options.mem_fraction_static, "0 to 1");
+  require(options.context_length >= 0, "--context-length", options.context_length, "0 or more");
+  require(options.max_total_tokens >= 0, "--max-total-tokens", options.max_total_tokens,
+          "0 or more");
+  require(within(slots, 1, kMostRunningRequests), "--max-running-requests", slots,
+          fmt::format("1 to {}", kMostRunningRequests));
+  require(within(speculative.steps, 0, kMostDrafts), "--speculative-num-steps", speculative.steps,
+          fmt::format("0 to {}", kMostDrafts));
+  if (const auto length = speculative.simulate_accept_length)
+    require(within(*length, 1.0, static_cast<double>(kMostVerifyRows)),
+            "--speculative-simulate-accept-length", *length,
+            fmt::format("1 to {}", kMostVerifyRows));
+  PageSize(options.page_size);  // throws
   if (needs_draft_folder(speculative.algorithm) && speculative.draft_model_path.empty())
     throw_error(ErrorCode::kUsage,
                 "--speculative-algorithm EAGLE, EAGLE3 and STANDALONE need "

@@ -17,6 +17,8 @@
 
 namespace foresail {
 
+constexpr int kMostRunningRequests = 4096;
+
 // Throws Error{kUsage} for what LoadedModel refuses before it has read anything.
 void check_model_options(const ModelOptions& options);
 

@@ -18,8 +18,8 @@ namespace {
 
 // A prefill chunk's activations and the thread stacks; measured, not derived.
 constexpr uint64_t kWorkspaceBytes = 256ull << 20;
-// A GPU holds more rows of experts at once, and the partial results of attention.
-constexpr uint64_t kCudaWorkspaceBytes = 1ull << 30;
+// A GPU holds more of them, and the partial results of attention; its rows of experts come on top.
+constexpr uint64_t kCudaWorkspaceBytes = 704ull << 20;
 // Of a recorded pass, per layer: about 7 KiB for each of up to 32 kernels; measured, not derived. A
 // draft loop is joined to its verify pass once more, but its passes have few layers.
 constexpr uint64_t kGraphLayerBytes = 224ull << 10;
@@ -97,6 +97,10 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
   if (device == "cuda" && !options.disable_cuda_graph)
     plan.graph_bytes = kMostRecordedPasses *
                        saturating_mul(static_cast<uint64_t>(config.layer_count), kGraphLayerBytes);
+  if (device == "cuda" && config.moe.expert_count > 0)
+    plan.workspace_bytes = saturating_add(
+        plan.workspace_bytes,
+        cuda_expert_bytes(config.hidden_dim, config.moe.inner_dim, config.moe.expert_count));
   if (device == "cuda") {
     const int64_t width = kept_row_width(config, options.speculative.algorithm);
     // The ring of every slot, and the same rows once more, dense, for the pass that takes them in.

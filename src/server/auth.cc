@@ -1,5 +1,6 @@
 #include "server/auth.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include "base/error.h"
@@ -34,10 +35,14 @@ std::string_view presented_key(const HttpRequest& request) {
 }
 
 void check_key(const std::string& key) {
-  const bool usable = !key.empty() && key.size() <= kMaxKeyBytes &&
-                      key.find_first_of(" \t\r\n") == std::string::npos;
+  // A field of a request holds no others.
+  const bool usable =
+      !key.empty() && key.size() <= kMaxKeyBytes &&
+      std::none_of(key.begin(), key.end(), [](unsigned char c) { return c <= ' ' || c == 0x7F; });
   if (!usable)
-    throw_error(ErrorCode::kUsage, "an API key has 1 to {} characters and no spaces", kMaxKeyBytes);
+    throw_error(ErrorCode::kUsage,
+                "an API key has 1 to {} characters, no spaces and no control characters",
+                kMaxKeyBytes);
 }
 
 // A proxy on this machine would make the whole world local.
@@ -56,6 +61,7 @@ Auth::Auth(std::vector<std::string> keys, std::string admin_key, ForeignPages pa
     : keys_(std::move(keys)), admin_key_(std::move(admin_key)), pages_(std::move(pages)) {
   for (const std::string& key : keys_) check_key(key);
   if (!admin_key_.empty()) check_key(admin_key_);
+  pages_.check();
 }
 
 std::optional<ApiError> Auth::refuse(const HttpRequest& request, Access access) const {
@@ -83,7 +89,11 @@ std::optional<ApiError> Auth::refuse(const HttpRequest& request, Access access) 
 }
 
 std::vector<std::string> read_key_file(const std::string& path) {
-  std::istringstream lines(read_input(path, 1 << 20));
+  const std::string text = read_input(path, 1 << 20);
+  if (text.starts_with("\xEF\xBB\xBF"))  // it would be part of the first key
+    throw_error(ErrorCode::kUsage, "{}: starts with a byte order mark: remove it",
+                input_name(path));
+  std::istringstream lines(text);
   std::vector<std::string> keys;
   for (std::string line; std::getline(lines, line);) {
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();

@@ -17,7 +17,7 @@ class Auth {
  public:
   // No keys: everyone is a user but other sites' pages. No admin key: admins call from this
   // machine, not through a proxy. Throws Error{kUsage} for a key that is empty, too long or holds
-  // spaces.
+  // spaces, and for allowed hosts that are none.
   Auth(std::vector<std::string> keys, std::string admin_key, ForeignPages pages = {});
 
   // Why not, or empty.

@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include "base/error.h"
+#include "checkpoint/printable_name.h"
+
 namespace foresail {
 namespace {
 
@@ -32,6 +35,15 @@ bool is_of_this_machine(const std::string& host) {
 }
 
 }  // namespace
+
+void ForeignPages::check() const {
+  for (const std::string& allowed : allowed_hosts)
+    if (host_of(allowed).empty() || allowed.find_first_of("/*@ \t\r\n") != std::string::npos)
+      throw_error(ErrorCode::kUsage,
+                  "--allowed-host {}: give one name as it stands in a URL, without scheme, path "
+                  "and patterns (with an API key every name passes)",
+                  printable_name(allowed));
+}
 
 bool ForeignPages::allows(const std::string& host) const {
   for (const std::string& allowed : allowed_hosts)

@@ -19,6 +19,8 @@ struct ForeignPages {
   // Further names, in Host and in Origin: of a proxy, a tunnel, a page elsewhere.
   std::vector<std::string> allowed_hosts;
 
+  // Throws Error{kUsage} for an allowed host that is no name of one.
+  void check() const;
   // Why it is not served, or empty.
   std::optional<std::string> refuse(const HttpRequest& request) const;
 

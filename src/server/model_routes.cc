@@ -128,7 +128,7 @@ void abort(const RouteContext& context, Exchange& exchange) {
   JsonObject fields(body->root());
   std::string rid;
   bool all = false;
-  fields.text("rid", 512, rid);
+  fields.text("rid", kMaxNameBytes, rid);
   fields.boolean("abort_all", all);
   if (rid.empty() && !all) fields.refuse("rid", "or 'abort_all' must say what to abort");
   if (fields.fault()) return exchange.send(to_response(api_error(*fields.fault())));

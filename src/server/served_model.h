@@ -16,6 +16,9 @@
 
 namespace foresail {
 
+// Of what clients name: a model, a request, a salt.
+constexpr size_t kMaxNameBytes = 512;
+
 struct ApiLimits {
   int max_choices = 8;  // n
   size_t max_prompts = 1024;

@@ -6,8 +6,11 @@
 #include <filesystem>
 #include <new>
 
+#include "base/error.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "checkpoint/model_config.h"
+#include "checkpoint/printable_name.h"
 #include "server/generation.h"
 #include "server/http/http_server.h"
 #include "server/routes.h"
@@ -18,8 +21,15 @@ namespace {
 
 constexpr std::chrono::milliseconds kCloseTimeout{2000};
 
+// Names are asked for in JSON, and shown in one line of a terminal and in labels of metrics.
+bool is_usable_name(const std::string& name) {
+  return !name.empty() && name.size() <= kMaxNameBytes && for_terminal(name) == name &&
+         name.find_first_of("\n\t") == std::string::npos;
+}
+
 std::string default_name(const std::string& model_path) {
-  return std::filesystem::weakly_canonical(model_path).filename().string();
+  const std::string folder = std::filesystem::weakly_canonical(model_path).filename().string();
+  return is_usable_name(folder) ? folder : printable_name(folder);
 }
 
 // Null, and said so, where there is none that can be used: many base models have none.
@@ -81,6 +91,12 @@ Server::Parts::Parts(ServeOptions the_options)
             .allowed_hosts = options.allowed_hosts}),
       log(options.log_format),
       open(int64_t{options.engine.max_running_requests} + options.max_queued_requests) {
+  for (const std::string& name : options.names)
+    if (!is_usable_name(name))
+      throw_error(ErrorCode::kUsage,
+                  "--served-model-name {}: a name has 1 to {} bytes of UTF-8 without control "
+                  "characters",
+                  printable_name(name), kMaxNameBytes);
   const RouteContext context{options, auth, state, serving, http_counters};
   add_health_routes(router, context);
   if (options.page) add_page_routes(router);

@@ -137,23 +137,32 @@ void ChatOutputParser::on_name(std::string_view text) {
   header_ += text;
   const size_t at = header_.find(syntax_.tools->before_arguments);
   if (at == std::string::npos) return;
+  // No call: with what is to come it is shown as it is.
+  if (name_in(std::string_view(header_).substr(0, at)).empty()) {
+    state_ = State::kHeader;
+    return;
+  }
   const std::string rest = header_.substr(at + syntax_.tools->before_arguments.size());
   header_.resize(at);
   start_call(std::exchange(header_, {}));
   on_arguments(rest);
 }
 
+// "functions.f:0" -> "f", where names are ids.
+std::string_view ChatOutputParser::name_in(std::string_view header) const {
+  constexpr std::string_view kNamespace = "functions.";
+  std::string_view name = trimmed(header);
+  if (!syntax_.tools->names_are_ids) return name;
+  name = name.substr(0, name.rfind(':'));
+  if (name.starts_with(kNamespace)) name.remove_prefix(kNamespace.size());
+  return name;
+}
+
 void ChatOutputParser::start_call(std::string_view header) {
-  const std::string_view shown = trimmed(header);
   ToolCallDelta call{.index = call_count_};
-  call.name = shown;
-  call.id = options_.call_id_prefix + std::to_string(call_count_);
-  if (syntax_.tools->names_are_ids && !shown.empty()) {
-    call.id = shown;
-    const size_t colon = shown.rfind(':');
-    call.name = shown.substr(0, colon);
-    if (call.name.starts_with("functions.")) call.name.erase(0, std::string("functions.").size());
-  }
+  call.name = name_in(header);
+  call.id = syntax_.tools->names_are_ids ? std::string(trimmed(header))
+                                         : options_.call_id_prefix + std::to_string(call_count_);
   delta_->calls.push_back(std::move(call));
   arguments_.clear();
   ++call_count_;
@@ -200,7 +209,10 @@ void ChatOutputParser::on_marker(ChatMarker marker) {
       return;
     case ChatMarker::kSeparator:
       if (state_ != State::kHeader) return;
-      if (syntax_.tools->before_arguments.empty()) return start_call(std::exchange(header_, {}));
+      if (syntax_.tools->before_arguments.empty()) {
+        if (!name_in(header_).empty()) start_call(std::exchange(header_, {}));
+        return;
+      }
       header_.clear();
       state_ = State::kName;
       return;

@@ -57,6 +57,7 @@ class ChatOutputParser {
   void on_content(std::string_view text);
   void on_name(std::string_view text);
   void on_arguments(std::string_view text);
+  std::string_view name_in(std::string_view header) const;
   void start_call(std::string_view header);
   void end_reasoning();
   void end_call();

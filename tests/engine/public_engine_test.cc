@@ -102,6 +102,22 @@ TEST(Engine, DrainAbortsAfterItsTimeoutAndDestructionEndsStreams) {
   survivor->cancel();  // nobody is there any more
 }
 
+// "As long as it takes", as a program may say it: added to a time it would overflow.
+TEST(Engine, TheLongestTimeoutIsLong) {
+  Engine engine(options());
+  Request request = endless();
+  request.max_tokens = 40;
+  SubmitResult result = engine.submit(request);
+  ASSERT_TRUE(result);
+  EXPECT_TRUE(result->next_within(milliseconds::max()).has_value());
+  engine.drain(milliseconds::max());
+  std::optional<Event> last;
+  for (const Event& event : *result) last = event;
+  ASSERT_TRUE(last && last->finish);
+  EXPECT_EQ(*last->finish, FinishReason::kLength);
+  EXPECT_FALSE(result->next_within(milliseconds::min()).has_value());
+}
+
 TEST(Engine, RefusesBadRequestsAtOnce) {
   Engine engine(options());
   Request request = endless();
@@ -129,6 +145,15 @@ TEST(Engine, ThrowsForOptionsOutOfRange) {
   throws([](EngineOptions& o) { o.mem_fraction_static = NAN; }, "--mem-fraction-static nan is out");
   throws([](EngineOptions& o) { o.speculative.steps = 16; }, "--speculative-num-steps 16 is out");
   throws([](EngineOptions& o) { o.page_size = 7; }, "--page-size 7");
+  throws([](EngineOptions& o) { o.page_size = 0; }, "--page-size 0");
+  throws([](EngineOptions& o) { o.context_length = -1; }, "--context-length -1 is out");
+  throws([](EngineOptions& o) { o.max_total_tokens = -5; }, "--max-total-tokens -5 is out");
+  throws([](EngineOptions& o) { o.max_running_requests = -1; }, "--max-running-requests -1 is out");
+  throws([](EngineOptions& o) { o.max_running_requests = INT32_MAX; },
+         "--max-running-requests 2147483647 is out");
+  for (const double length : {0.5, 17.0, static_cast<double>(NAN)})
+    throws([&](EngineOptions& o) { o.speculative.simulate_accept_length = length; },
+           "--speculative-simulate-accept-length");
   throws([](EngineOptions& o) { o.chunked_prefill_size = 0; }, "--chunked-prefill-size 0");
   throws([](EngineOptions& o) { o.max_running_requests = 0; }, "--max-running-requests 0");
 }

@@ -83,7 +83,7 @@ class GpuFused : public GpuTest {
 
   void expect_gated(int64_t hidden, int64_t inner, int rows, bool normed, DType act = DType::kF32) {
     const RandomExperts mlp(set(), 1, hidden, inner);
-    const Tensor x = Tensor(DType::kF32, rows, hidden).randomize(1);
+    const Tensor x = Tensor(normed ? DType::kF32 : act, rows, hidden).randomize(1);
     const Tensor weight = Tensor(DType::kF32, 1, hidden).randomize(2, 0.2f, 1.0f);
     const Tensor before = normed ? x : Tensor(DType::kF32, rows, hidden).randomize(3);
     const Copy device_weight = copy(weight), scratch = copy(Tensor(act, rows, hidden));
@@ -241,7 +241,17 @@ TEST_F(GpuFusedWide, GatedMlp) {
        {std::pair{128, 48}, {100, 128}, {64, 33}, {2048, 320}, {64, 2816}})
     for (const int rows : {33, 100, 300})
       for (const bool normed : {true, false}) expect_gated(hidden, inner, rows, normed);
-  expect_gated(128, 48, 100, true, DType::kBF16);
+}
+
+// Results that are left split for the next product, in tiles as large as its own and twice as
+// large; with a last block of half the results; and that are not.
+TEST_F(GpuFusedWide, GatedMlpOfBF16Rows) {
+  for (const auto& [hidden, inner] :
+       {std::pair{128, 48}, {100, 128}, {64, 33}, {2048, 320}, {64, 2816}, {256, 4224}})
+    for (const int rows : {33, 100, 257, 300, 390})
+      for (const bool normed : {true, false})
+        expect_gated(hidden, inner, rows, normed, DType::kBF16);
+  expect_gated(2304, 2880, 390, true, DType::kBF16);
 }
 
 TEST_F(GpuFusedWide, LatentInputs) {
@@ -285,7 +295,17 @@ TEST_F(GpuFusedWide, MixExperts) {
                                     {4, 4, 130, 16, 16},
                                     {33, 20, 64, 288, 2064}})
     expect_mixed(shape, {3, 32, 33, 64, 130, 500});
-  expect_mixed({8, 3, 256, 128, 144}, {40, 300}, DType::kBF16);
+}
+
+// Up to more pairs than of f32 rows are worked on together, and than of bf16 rows.
+TEST_F(GpuFusedWide, MixExpertsOfBF16Rows) {
+  for (const MixtureShape& shape : {MixtureShape{8, 3, 256, 128, 144},
+                                    {64, 6, 256, 192, 320},
+                                    {6, 3, 2304, 192, 2816},
+                                    {4, 4, 130, 16, 16},
+                                    {384, 8, 144, 128, 128}})
+    expect_mixed(shape, {3, 40, 130, 300, 700}, DType::kBF16);
+  expect_mixed({8, 6, 256, 128, 192}, {1400, 2730, 2731}, DType::kBF16);
 }
 
 // Little enough to be run under compute-sanitizer.
@@ -295,6 +315,8 @@ TEST_F(GpuFusedWide, FewTiles) {
   expect_values_and_output({2, 320, 96, 70}, 41, DType::kBF16);
   expect_values_and_output({2, 100, 32, 70}, 41, DType::kF32);
   expect_mixed({8, 3, 256, 128, 192}, {3, 33});
+  expect_mixed({3, 2, 128, 128, 192}, {41, 200}, DType::kBF16);
+  expect_gated(64, 2816, 390, true, DType::kBF16);
 }
 
 // What one launch does, and little else: this is what is run under compute-sanitizer.

@@ -4,12 +4,46 @@
 #include <fmt/format.h>
 
 #include "gpu_fixture.h"
+#include "kernel/random_inputs.h"
 
 namespace foresail {
 
 struct HeadShape {
   int heads, latent, rope, nope, value;
 };
+
+// k of so many experts for each row: the first has most rows, and one behind the last has none.
+struct Chosen {
+  Chosen(KernelSet& set, int rows, int count, int k) {
+    for (int row = 0; row < rows; ++row) {
+      std::vector<int> order = shuffled(count, static_cast<uint64_t>(row) + 3);
+      if (row % 2 == 0) std::swap(*std::find(order.begin(), order.end(), 0), order[0]);
+      for (int j = 0; j < k; ++j) {
+        ids.push_back(order[static_cast<size_t>(j)]);
+        weights.push_back(0.1f + 0.2f * static_cast<float>((row + j) % 5));
+      }
+    }
+    const size_t bytes = ids.size() * 4;
+    device_ids_ = Buffer(bytes, set.memory());
+    device_weights_ = Buffer(bytes, set.memory());
+    set.memory().upload(device_ids_.data(), ids.data(), bytes);
+    set.memory().upload(device_weights_.data(), weights.data(), bytes);
+  }
+  const int32_t* device_ids() const { return device_ids_.as<int32_t>(); }
+  const float* device_weights() const { return device_weights_.as<float>(); }
+  std::vector<int32_t> ids;
+  std::vector<float> weights;
+
+ private:
+  Buffer device_ids_, device_weights_;
+};
+
+// Some columns of a matrix.
+inline MatrixView columns(const MatrixView& from, int64_t first, int64_t count) {
+  const int64_t offset = first * static_cast<int64_t>(size_bytes(from.dtype));
+  return MatrixView{static_cast<std::byte*>(from.data) + offset, from.dtype, from.rows, count,
+                    from.stride};
+}
 
 class ProductTest : public GpuTest {
  protected:

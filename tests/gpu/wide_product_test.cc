@@ -1,7 +1,6 @@
 // Products of many rows in the order of sums that warpgroup instructions have, beside the oracle.
 #include <fmt/format.h>
 
-#include "kernel/random_inputs.h"
 #include "product_fixture.h"
 
 namespace foresail {
@@ -16,27 +15,12 @@ class GpuWideProducts : public ProductTest {
     const RandomExperts mine(set(), count + 1, hidden, inner);
     const RandomExperts theirs(ref(), count + 1, hidden, inner);
     const Tensor x = Tensor(act, rows, hidden, 4).randomize(1);
-    std::vector<int32_t> ids;
-    std::vector<float> weights;
-    for (int row = 0; row < rows; ++row) {
-      // The last expert is nobody's; the first has most.
-      std::vector<int> order = shuffled(count, static_cast<uint64_t>(row) + 3);
-      if (row % 2 == 0) std::swap(*std::find(order.begin(), order.end(), 0), order[0]);
-      for (int j = 0; j < k; ++j) {
-        ids.push_back(order[static_cast<size_t>(j)]);
-        weights.push_back(0.1f + 0.2f * static_cast<float>((row + j) % 5));
-      }
-    }
     Tensor got = Tensor(DType::kF32, rows, hidden).randomize(2);
     Tensor want = got;
-    const size_t n = ids.size();
-    Buffer device_ids(n * 4, set().memory()), device_weights(n * 4, set().memory());
-    set().memory().upload(device_ids.data(), ids.data(), n * 4);
-    set().memory().upload(device_weights.data(), weights.data(), n * 4);
+    const Chosen chosen(set(), rows, count, k);
     const Copy out = copy(got);
-    set().experts(copy(x), mine.weights, device_ids.as<int32_t>(), device_weights.as<float>(), k,
-                  out);
-    ref().experts(x, theirs.weights, ids.data(), weights.data(), k, want);
+    set().experts(copy(x), mine.weights, chosen.device_ids(), chosen.device_weights(), k, out);
+    ref().experts(x, theirs.weights, chosen.ids.data(), chosen.weights.data(), k, want);
     // bf16 rows make bf16 rows between the products.
     expect_close(out.read(got), want, act == DType::kBF16 ? 8e-3 : 5e-5,
                  fmt::format("{} rows {} experts", rows, count));
@@ -86,11 +70,6 @@ TEST_F(GpuWideProducts, HeadProjections) {
 
 // A product of heads is, bit for bit, the products of each head by itself, whoever splits its rows.
 TEST_F(GpuWideProducts, HeadsAreProductsOfTheirOwn) {
-  const auto columns = [](const MatrixView& from, int64_t first, int64_t count) {
-    const int64_t offset = first * static_cast<int64_t>(size_bytes(from.dtype));
-    return MatrixView{static_cast<std::byte*>(from.data) + offset, from.dtype, from.rows, count,
-                      from.stride};
-  };
   for (const auto& [heads, n_in, n_out] : {std::tuple{4, 512, 128},
                                            {16, 512, 128},
                                            {16, 128, 512},

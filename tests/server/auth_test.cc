@@ -69,9 +69,16 @@ TEST(Auth, KeysThatCannotBeSentAreRefused) {
   EXPECT_THROW(Auth({"a b"}, ""), Error);
   EXPECT_THROW(Auth({std::string(513, 'a')}, ""), Error);
   EXPECT_THROW(Auth({}, "a\n"), Error);
+  EXPECT_THROW(Auth({"a\x01"}, ""), Error);
+  EXPECT_THROW(Auth({"a\x7F"}, ""), Error);
+  EXPECT_NO_THROW(Auth({"caf\xc3\xa9"}, ""));
   const std::string path = testing::TempDir() + "/foresail_keys";
   write_file(path, "# comment\nalpha\r\n\nbeta\n");
   EXPECT_EQ(read_key_file(path), (std::vector<std::string>{"alpha", "beta"}));
+  write_file(path,
+             "\xEF\xBB\xBF"
+             "alpha\n");
+  EXPECT_THROW(read_key_file(path), Error);
   write_file(path, "# none\n");
   EXPECT_THROW(read_key_file(path), Error);
 }
@@ -104,6 +111,15 @@ TEST(ForeignPages, AreToldByWhatBrowsersSay) {
       foreign({host, {"origin", "https://good.com"}, {"sec-fetch-site", "cross-site"}}, allowing));
   EXPECT_FALSE(foreign({host, {"origin", "null"}}, allowing));
   EXPECT_TRUE(foreign({host, {"origin", "https://good.com.evil.com"}}, allowing));
+}
+
+// What would never match is a slip: whoever wrote it would look for the fault elsewhere.
+TEST(ForeignPages, AllowedHostsAreNames) {
+  for (const char* wrong : {"https://good.com", "good.com/v1", "*", "*.good.com",
+                            "good.com evil.com", "me@good.com", ":8000", ""})
+    EXPECT_THROW(Auth({}, "", {.allowed_hosts = {"good.com", wrong}}), Error) << wrong;
+  for (const char* right : {"good.com", "good.com:8000", "null", "[::1]", "localhost"})
+    EXPECT_NO_THROW(Auth({}, "", {.allowed_hosts = {right}})) << right;
 }
 
 TEST(ForeignPages, OnlyNamesOfThisMachineLeadToLoopback) {

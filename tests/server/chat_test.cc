@@ -155,6 +155,26 @@ TEST_F(Chat, Row45TemplatesFromClientsAreRefused) {
   expect_refused(chat({{"chat_template", "{{ messages }}"}}), "chat_template", "refused");
 }
 
+// A prompt that is shown is the one that would be computed.
+TEST_F(Chat, WhatWouldChangeThePromptIsRefusedWhereverItIsRendered) {
+  const OrderedJson documents = {{{"title", "Ships"}, {"text", "They sail."}}};
+  for (const char* path : {"/v1/chat/completions", "/v1/chat/completions/render", "/tokenize"}) {
+    const auto with = [&](const char* field, const OrderedJson& value) {
+      OrderedJson body = conversation({message("user", "Hi")});
+      body["max_tokens"] = 1;
+      body[field] = value;
+      return post(path, body);
+    };
+    expect_refused(with("documents", documents), "documents", "not supported");
+    expect_refused(with("echo", true), "echo", "not supported");
+    expect_refused(with("add_special_tokens", true), "add_special_tokens", "not supported");
+    expect_refused(with("chat_template", "{{ messages }}"), "chat_template", "refused");
+    EXPECT_EQ(with("documents", nullptr).status, 200);
+    EXPECT_EQ(with("echo", false).status, 200);
+    EXPECT_EQ(with("add_special_tokens", false).status, 200);
+  }
+}
+
 TEST(ChatMessages, Row46TemplateVariables) {
   const ServedModel model = model_with_template("{{ thinking }}{{ messages[0].content }}");
   auto body = *parse_ordered_json(

@@ -380,9 +380,104 @@ TEST_F(Completions, Row35And36WhatIsNotServedIsNamed) {
   expect_refused(complete({{"best_of", 1}, {"n", 2}}), "best_of", "must equal 'n' (2), not 1");
   expect_refused(complete({{"best_of", 3}}), "best_of", "must equal 'n' (1), not 3");
   EXPECT_EQ(complete({{"best_of", 2}, {"n", 2}}).status, 200);
-  for (const char* field : {"prompt_logprobs", "guided_grammar", "ebnf", "allowed_token_ids"})
-    expect_refused(complete({{field, {{"x", 1}}}}), field, "not supported");
   EXPECT_EQ(complete({{"suffix", nullptr}, {"logprobs", nullptr}}).status, 200);
+}
+
+// Fields of vLLM and SGLang, which a client may send to any of the three.
+TEST_F(Completions, WhatIsServedNowhereIsNamedEverywhere) {
+  const auto ask = [&](const std::string& path, OrderedJson fields) {
+    if (path == "/v1/completions") return complete(std::move(fields));
+    if (path == "/v1/chat/completions") return chat(std::move(fields));
+    fields["text"] = "Once";
+    if (!fields.contains("sampling_params")) fields["sampling_params"] = OrderedJson::object();
+    fields["sampling_params"]["max_new_tokens"] = 1;
+    return post(path, fields);
+  };
+  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/generate"}) {
+    SCOPED_TRACE(path);
+    for (const char* field :
+         {"prompt_logprobs", "guided_grammar", "ebnf", "allowed_token_ids", "bad_words",
+          "custom_logit_processor", "return_hidden_states", "return_tokens_as_token_ids",
+          "lora_path", "session_params", "prompt_embeds", "input_embeds", "image_data"})
+      expect_refused(ask(path, {{field, {{"x", 1}}}}), field, "not supported");
+    // What 0 asks for.
+    expect_refused(ask(path, {{"prompt_logprobs", 0}}), "prompt_logprobs", "not supported");
+    expect_refused(ask(path, {{"thinking_token_budget", 0}}), "thinking_token_budget",
+                   "not supported");
+    expect_refused(ask(path, {{"truncate_prompt_tokens", 5}}), "truncate_prompt_tokens",
+                   "not supported");
+    EXPECT_EQ(ask(path, {{"thinking_token_budget", -1},
+                         {"truncate_prompt_tokens", -1},
+                         {"prompt_logprobs", nullptr},
+                         {"bad_words", OrderedJson::array()},
+                         {"lora_path", nullptr},
+                         {"return_hidden_states", false}})
+                  .status,
+              200);
+  }
+  expect_refused(ask("/generate", {{"sampling_params", {{"bad_words", {"x"}}}}}),
+                 "sampling_params.bad_words", "not supported");
+}
+
+TEST_F(Completions, TheBeginTokenCanBeLeftOut) {
+  const OrderedJson bare =
+      post("/tokenize", {{"prompt", "Once upon"}, {"add_special_tokens", false}}).json()["tokens"];
+  const auto prompt_of = [&](const OrderedJson& fields) {
+    OrderedJson body = {{"prompt", "Once upon"}, {"max_tokens", 1}, {"return_token_ids", true}};
+    body.update(fields);
+    return complete(body).json()["choices"][0]["prompt_token_ids"];
+  };
+  EXPECT_EQ(prompt_of({{"add_special_tokens", false}}), bare);
+  EXPECT_EQ(prompt_of({{"add_special_tokens", nullptr}}).size(), bare.size() + 1);
+  EXPECT_EQ(prompt_of({{"add_special_tokens", true}}), prompt_of({{"n", 1}}));
+  expect_refused(complete({{"prompt", ""}, {"add_special_tokens", false}}), "prompt",
+                 "'add_special_tokens' is false");
+}
+
+// Whoever sends a salt must not be left without one, whichever way it comes.
+TEST_F(Completions, SaltsKeepPrefixesApartInEveryApi) {
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 200; ++i) ids.push_back(100 + i % 50);
+  const auto cached = [&](OrderedJson fields) {
+    OrderedJson body = {{"prompt", ids}, {"max_tokens", 1}};
+    OrderedJson native = {{"input_ids", ids}, {"sampling_params", {{"max_new_tokens", 1}}}};
+    body.update(fields);
+    native.update(fields);
+    const OrderedJson one = post("/v1/completions", body).json();
+    const OrderedJson two = post("/generate", native).json();
+    return std::pair(one["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>(),
+                     two["meta_info"]["cached_tokens"].get<int>());
+  };
+  for (const char* name : {"cache_salt", "extra_key"}) {
+    const OrderedJson fields = {{name, std::string("of ") + name}};
+    const auto first = cached(fields), again = cached(fields);
+    EXPECT_EQ(first.first, 0) << name;
+    EXPECT_GT(first.second, 0) << name << ": the same salt through the other API";
+    EXPECT_GT(again.first, 0) << name;
+  }
+  const auto alone = [&](const OrderedJson& fields) {
+    OrderedJson native = {{"input_ids", ids}, {"sampling_params", {{"max_new_tokens", 1}}}};
+    native.update(fields);
+    return post("/generate", native).json()["meta_info"]["cached_tokens"].get<int>();
+  };
+  EXPECT_EQ(alone({{"cache_salt", "a new one"}}), 0);
+  EXPECT_EQ(alone({{"extra_key", "another new one"}}), 0);
+  expect_refused(complete({{"cache_salt", "a"}, {"extra_key", "b"}}), "extra_key", "exclude");
+}
+
+TEST_F(Completions, TheNativeShapeTakesPriorityAndDrafts) {
+  const OrderedJson body = {{"text", "Once upon a time"},
+                            {"sampling_params", {{"temperature", 0}, {"max_new_tokens", 12}}},
+                            {"priority", 3},
+                            {"speculative_num_steps", 0}};
+  const OrderedJson meta = post("/generate", body).json()["meta_info"];
+  EXPECT_FALSE(meta.contains("spec_verify_ct")) << meta << ": nothing was drafted";
+  OrderedJson wrong = body;
+  wrong["priority"] = "high";
+  expect_refused(post("/generate", wrong), "priority", "integer");
+  wrong = body;
+  wrong["speculative_num_steps"] = -1;
+  expect_refused(post("/generate", wrong), "speculative_num_steps", "from 0");
 }
 
 TEST_F(Completions, TheNativeShapeOfLoadTools) {

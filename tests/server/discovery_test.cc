@@ -1,4 +1,10 @@
 // Rows 1 to 10 of the conformance checklist: what a client finds before it asks for anything.
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/utf8.h"
 #include "server/live_server.h"
 
 namespace foresail {
@@ -172,6 +178,61 @@ TEST_F(Discovery, Row7HeadAndOptions) {
   EXPECT_EQ(options.status, 204);
   EXPECT_EQ(options.fields.at("allow"), "GET, HEAD, OPTIONS");
   EXPECT_EQ(client.get("/health").status, 200);  // in step after an answer without a body
+}
+
+// Bytes behind the head of an answer to HEAD would be taken for the next answer.
+TEST_F(Discovery, HeadHasNoBodyEitherWhereItIsRefused) {
+  for (const char* request :
+       {"HEAD /livez HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "HEAD /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n",
+        "HEAD /livez HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n"}) {
+    TestClient client(port());
+    client.send(request);
+    const std::string answer = client.read_until("no such text");
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 4") || answer.starts_with("HTTP/1.1 501")) << answer;
+    EXPECT_TRUE(answer.ends_with("\r\n\r\n")) << answer;
+  }
+  // Nor is it left out of the answer to what comes after a HEAD.
+  TestClient client(port());
+  EXPECT_EQ(client.request("HEAD", "/livez").status, 200);
+  client.send("GET /livez HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n");
+  EXPECT_EQ(client.read().json()["error"]["code"], "bad_http");
+}
+
+// They stand in JSON, in labels of metrics and in one line on stdout.
+TEST(ModelNames, AreOneLineOfUtf8) {
+  const auto names = [](const std::string& name) {
+    ServeOptions options = tales_options();
+    options.names = {"good", name};
+    Server server(options);
+  };
+  for (const std::string& wrong :
+       {std::string(), std::string("a\nb"), std::string("a\tb"), std::string("\x1b[31m"),
+        std::string("caf\xe9"), std::string("a\0b", 3), std::string(513, 'a')})
+    EXPECT_THROW(names(wrong), Error) << wrong;
+  for (const std::string& right :
+       {std::string("Org/Name-1.5 \"x\""), std::string("caf\xc3\xa9"), std::string(512, 'a')})
+    EXPECT_NO_THROW(names(right)) << right;
+
+  // A folder may have any name: the model has it as it can be shown, and can be asked for by it.
+  namespace fs = std::filesystem;
+  const fs::path folder =
+      fs::temp_directory_path() / ("foresail_" + std::to_string(getpid()) + "_a\nb\xff");
+  fs::create_directory(folder);
+  ServeOptions options = tales_options();
+  for (const auto& file : fs::directory_iterator(options.engine.model_path))
+    fs::create_symlink(file.path(), folder / file.path().filename());
+  options.engine.model_path = folder.string();
+  {
+    Server server(options);
+    server.load();
+    const std::string name = TestClient(server.port()).get("/v1/models").json()["data"][0]["id"];
+    EXPECT_TRUE(name.ends_with("_a\\x0ab\xEF\xBF\xBD")) << name;
+    const OrderedJson body = {{"model", name}, {"prompt", "a"}, {"max_tokens", 1}};
+    EXPECT_EQ(TestClient(server.port()).post("/v1/completions", body).status, 200);
+    EXPECT_TRUE(is_valid_utf8(TestClient(server.port()).get("/metrics").body));
+  }
+  fs::remove_all(folder);
 }
 
 TEST_F(Discovery, Row8And9UnknownPathAndWrongMethod) {

@@ -80,6 +80,56 @@ class ExitStatus(unittest.TestCase):
             why = "--shutdown-timeout 0" if timeout == "0" else "the second signal"
             self.assertEqual(server.end(), (0, f"stopped: {what} cut off by {why}\n"))
 
+    # Nobody reads what it says: it serves, and drains, as ever.
+    def test_0_drained_without_anyone_at_stderr(self):
+        for way in ("2>/dev/full", "2>&-", "0<&- 2>&-", "| cat"):
+            reader, writer = os.pipe()
+            stderr = subprocess.DEVNULL
+            if way == "| cat":  # a reader that has gone
+                way, stderr = "", writer
+            process = subprocess.Popen(
+                ["sh", "-c", f'exec "$@" {way}', "sh", FORESAIL, "serve", MODEL, "--port", "0",
+                 "--threads", "1", "--context-length", "1024"],
+                stdout=subprocess.PIPE, stderr=stderr, text=True)
+            os.close(writer)
+            os.close(reader)
+            with self.subTest(way), process:
+                ready = process.stdout.readline()
+                self.assertTrue(ready.startswith("ready http://"), ready)
+                if "&-" in way:
+                    self.assertEqual(os.readlink(f"/proc/{process.pid}/fd/2"), "/dev/null")
+                connection = http.client.HTTPConnection(ready.split()[1].removeprefix("http://"),
+                                                        timeout=120)
+                connection.request("POST", "/v1/completions", json.dumps(
+                    {"prompt": "Once", "max_tokens": 200, "ignore_eos": True, "stream": True}),
+                    {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                self.assertTrue(answer.readline().startswith(b"data: "))
+                process.terminate()
+                self.assertTrue(answer.read().endswith(b"data: [DONE]\n\n"))
+                connection.close()
+                self.assertEqual(process.wait(timeout=60), 0)
+
+    def test_0_where_the_ready_line_cannot_be_written(self):
+        for way in (">/dev/full", ">&-"):
+            with self.subTest(way), tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "socket")
+                process = subprocess.Popen(
+                    ["sh", "-c", f'exec "$@" {way}', "sh", FORESAIL, "serve", MODEL, "--uds", path,
+                     "--threads", "1", "--quiet", "--log-format", "off"],
+                    stderr=subprocess.PIPE, text=True)
+                answer = b""
+                while b"200 OK" not in answer:
+                    time.sleep(0.05)
+                    self.assertIsNone(process.poll())
+                    with socket.socket(socket.AF_UNIX) as client:
+                        if client.connect_ex(path) == 0:
+                            client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                            answer = client.recv(1000)
+                process.terminate()
+                self.assertEqual(process.communicate(timeout=60)[1], "")
+                self.assertEqual(process.returncode, 0)
+
     def test_quiet_is_what_its_help_says(self):
         text = subprocess.run([FORESAIL, "serve", "--help"], capture_output=True, text=True,
                               check=True).stdout
@@ -129,6 +179,10 @@ class ExitStatus(unittest.TestCase):
     def test_2_flags(self):
         self.assertEqual(self.refused("--log-format", "xml")[0], 2)
         self.assertEqual(self.refused("--no-such-flag")[0], 2)
+        # More than the engine finds.
+        self.assertEqual(self.refused("--max-logprobs", "129")[0], 2)
+        self.assertEqual(self.refused("--served-model-name", "a\nb")[0], 2)
+        self.assertIn("without scheme", self.refused("--allowed-host", "https://x.org")[1])
         status, line = self.refused("--ssl-certfile", "cert.pem")
         self.assertEqual(status, 2)
         self.assertIn("let a proxy terminate TLS", line)

@@ -33,6 +33,10 @@ double probe_cuda_copy();
 // Passes that a set keeps recorded, and so many joined ones; one more and it begins anew.
 constexpr int kMostRecordedPasses = 256;
 
+// Bytes that a set takes, at most, for the rows of routed experts that it works on together; 0
+// where there is no CUDA.
+uint64_t cuda_expert_bytes(int64_t hidden, int64_t inner, int64_t experts);
+
 struct CudaOptions {
   // Batch-invariant throughout: attention takes the general kernel, which is slower.
   bool deterministic = false;

@@ -106,13 +106,17 @@ void* CudaKernels::scratch(Scratch purpose, size_t size_bytes) {
     FORESAIL_CHECK(recording_.empty(), "scratch {} grew in a pass that was met before",
                    static_cast<int>(purpose));
     forget_recordings();
-    buffer = Buffer(size_bytes + size_bytes / 4, memory_);
+    buffer = Buffer(grown_scratch(size_bytes), memory_);
   }
   return buffer.data();
 }
 
 bool CudaKernels::goes_wide(const cuda::GemmArgs& args) const {
   return args.rows > 0 && !deterministic_ && has_sm90_ && cuda::is_wide(args);
+}
+
+bool CudaKernels::gates(const cuda::GemmArgs& args) const {
+  return cuda::gates_rows(args) || (goes_wide(args) && cuda::wide_gates_rows(args));
 }
 
 void CudaKernels::multiply(const cuda::GemmArgs& args, const cuda::GemmArgs* before) {

@@ -38,6 +38,11 @@ class CudaMatrix final : public Matrix {
   uint64_t size_bytes_;
 };
 
+// What a scratch is given that has to hold so many bytes: it moves when it grows.
+constexpr size_t grown_scratch(size_t size_bytes) {
+  return size_bytes + size_bytes / 4;
+}
+
 cuda::Rows rows_of(const MatrixView& view);
 MatrixView row_range(const MatrixView& matrix, int64_t first, int64_t count);
 // The product that KernelSet::linear asks for.
@@ -144,6 +149,7 @@ class CudaKernels final : public KernelSet {
     kLogprobs,
     kMeeting,
     kArrivals,
+    kKeyTiles,
     kCount
   };
   void* scratch(Scratch purpose, size_t size_bytes);
@@ -153,6 +159,7 @@ class CudaKernels final : public KernelSet {
   // `before`: the product right before, of the same rows, whose split form may serve again.
   void multiply(const cuda::GemmArgs& args, const cuda::GemmArgs* before = nullptr);
   bool goes_wide(const cuda::GemmArgs& args) const;
+  bool gates(const cuda::GemmArgs& args) const;  // whether the product may gate its results
   // Rows of a tile of these pairs for wide_product, for experts of `inner` numbers; 0: for gemm.
   int wide_tile_rows(const cuda::GemmArgs& rows, int64_t pairs, int64_t experts,
                      int64_t inner) const;
@@ -176,8 +183,12 @@ class CudaKernels final : public KernelSet {
   const void* const* table_of(const void* key, std::vector<const void*> pointers);
   const void* const* head_table(std::span<const MatrixPtr> weights);
   cuda::ExpertTables expert_tables(std::span<const ExpertWeights> experts);
+  // Gate and up of a gated MLP; gated in the product where that can be.
+  cuda::GemmArgs gate_product(const cuda::GemmArgs& rows, const ExpertWeights& weights,
+                              const GatedScratch& scratch) const;
   // norm.normed = the norm of x, if there is one, for that product. True: its rows are split, too.
   bool norm_rows(const MatrixView& x, const RowNorm& norm, const cuda::GemmArgs& product);
+  int64_t most_pairs(const MatrixView& x) const;  // of these rows, worked on together
   cuda::PairLists pair_lists(int64_t pairs, int64_t expert_count, int tile_rows);
   // A product and the next, of what the first gives. What the first returns is the next's: where
   // its rows lie split already, if they do.

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "kernels/cuda/cuda_set.h"
 #include "kernels/cuda/expanded.h"
+#include "kernels/cuda/sm90/expanded_attention.h"
 
 namespace foresail {
 
@@ -52,24 +53,29 @@ void CudaKernels::expanded_attention(const MatrixView& q, int head_count, float 
                 "CUDA: expanded attention takes heads of up to {} numbers, the model's have {}: "
                 "choose --attention-path absorbed",
                 cuda::kMostExpandedDim, std::max(query_dim, value_dim));
-  cuda::expanded_attention(stream(), {.q = static_cast<const float*>(q.data),
-                                      .q_stride = q.stride,
-                                      .rows = q.rows,
-                                      .heads = head_count,
-                                      .nope_dim = query_dim - keys.rope_dim,
-                                      .rope_dim = keys.rope_dim,
-                                      .value_dim = value_dim,
-                                      .softmax_scale = softmax_scale,
-                                      .causal = causal,
-                                      .k_nope = keys.k_nope,
-                                      .k_rope = keys.k_rope,
-                                      .value = keys.value,
-                                      .key_count = keys.key_count,
-                                      .exact = keys.exact,
-                                      .out = static_cast<float*>(out.data),
-                                      .out_stride = out.stride,
-                                      .lse = static_cast<float*>(lse.data),
-                                      .lse_stride = lse.stride});
+  const cuda::ExpandedArgs args = {.q = static_cast<const float*>(q.data),
+                                   .q_stride = q.stride,
+                                   .rows = q.rows,
+                                   .heads = head_count,
+                                   .nope_dim = query_dim - keys.rope_dim,
+                                   .rope_dim = keys.rope_dim,
+                                   .value_dim = value_dim,
+                                   .softmax_scale = softmax_scale,
+                                   .causal = causal,
+                                   .k_nope = keys.k_nope,
+                                   .k_rope = keys.k_rope,
+                                   .value = keys.value,
+                                   .key_count = keys.key_count,
+                                   .exact = keys.exact,
+                                   .out = static_cast<float*>(out.data),
+                                   .out_stride = out.stride,
+                                   .lse = static_cast<float*>(lse.data),
+                                   .lse_stride = lse.stride};
+  if (has_sm90_ && cuda::fits_tiled_attention(args))
+    cuda::tiled_attention(stream(), args,
+                          scratch(Scratch::kKeyTiles, cuda::tiled_attention_bytes(args)));
+  else
+    cuda::expanded_attention(stream(), args);
   check("expanded_attention");
 }
 

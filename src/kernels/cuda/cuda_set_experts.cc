@@ -14,6 +14,8 @@ namespace {
 // (row, choice) pairs worked on together: bounds the memory of a long prefill. Within so many, each
 // expert's weights are read once.
 constexpr int64_t kMostPairs = 8192;
+// Of bf16 rows, where nothing lies between the products but their one term.
+constexpr int64_t kMostBF16Pairs = 16384;
 
 size_t align_up(size_t size_bytes) {
   return (size_bytes + 255) / 256 * 256;
@@ -33,20 +35,6 @@ const MatrixView& rows_behind(const RowNorm& norm, const MatrixView& x) {
   return norm.weight == nullptr ? x : norm.normed;
 }
 
-// Gate and up of a gated MLP; gated in the product where that can be.
-cuda::GemmArgs gate_product(const cuda::GemmArgs& rows, const ExpertWeights& weights,
-                            const GatedScratch& scratch) {
-  cuda::GemmArgs args = rows;
-  args.weight = CudaMatrix::data_of(*weights.gate_up);
-  args.n_out = weights.gate_up->n_out();
-  args.gated = cuda::gates_rows(args);
-  const MatrixView& product = args.gated ? scratch.inner : scratch.gate_up;
-  args.out = product.data;
-  args.out_is_bf16 = product.dtype == DType::kBF16;
-  args.out_stride = product.stride;
-  return args;
-}
-
 // Whether the product may norm these rows itself; then it will.
 bool norms(const RowNorm& norm, cuda::GemmArgs& args) {
   if (norm.weight == nullptr || !cuda::norms_rows(args)) return false;
@@ -56,6 +44,19 @@ bool norms(const RowNorm& norm, cuda::GemmArgs& args) {
 }
 
 }  // namespace
+
+cuda::GemmArgs CudaKernels::gate_product(const cuda::GemmArgs& rows, const ExpertWeights& weights,
+                                         const GatedScratch& scratch) const {
+  cuda::GemmArgs args = rows;
+  args.weight = CudaMatrix::data_of(*weights.gate_up);
+  args.n_out = weights.gate_up->n_out();
+  args.gated = gates(args);
+  const MatrixView& product = args.gated ? scratch.inner : scratch.gate_up;
+  args.out = product.data;
+  args.out_is_bf16 = product.dtype == DType::kBF16;
+  args.out_stride = product.stride;
+  return args;
+}
 
 bool CudaKernels::norm_rows(const MatrixView& x, const RowNorm& norm,
                             const cuda::GemmArgs& product) {
@@ -187,6 +188,22 @@ cuda::ExpertTables CudaKernels::expert_tables(std::span<const ExpertWeights> exp
   return {table, table + experts.size()};
 }
 
+int64_t CudaKernels::most_pairs(const MatrixView& x) const {
+  const bool is_wide = has_sm90_ && !deterministic_ && cuda::has_vector_rows(product_of(x));
+  return is_wide && x.dtype == DType::kBF16 ? kMostBF16Pairs : kMostPairs;
+}
+
+uint64_t cuda_expert_bytes(int64_t hidden, int64_t inner, int64_t experts) {
+  const auto split_bytes = [&](int64_t pairs, int64_t terms) {
+    const int tile_rows = std::max(cuda::wide_tile_rows(pairs, experts), 1);
+    const int64_t rows = cuda::tile_limit(pairs, experts, tile_rows) * tile_rows;
+    return rows * (hidden + inner) * 2 * terms + pairs * hidden * 4;
+  };
+  const int64_t most = std::max({split_bytes(kMostPairs, 2), split_bytes(kMostBF16Pairs, 1),
+                                 kMostPairs * (3 * inner + hidden) * 4});
+  return grown_scratch(static_cast<size_t>(most));
+}
+
 cuda::PairLists CudaKernels::pair_lists(int64_t pairs, int64_t expert_count, int tile_rows) {
   const int64_t tiles = cuda::tile_limit(pairs, expert_count, tile_rows);
   const size_t row_bytes = align_up(pairs * sizeof(int32_t));
@@ -216,20 +233,13 @@ bool CudaKernels::listed_experts(const cuda::GemmArgs& rows, bool are_split,
   const bool bf16 = rows.x_is_bf16;
   const bool has_shared = shared.weights.gate_up != nullptr;
   const int64_t pairs = rows.rows;
-  void* inner_rows = scratch(Scratch::kHidden, static_cast<size_t>(pairs * inner) * (bf16 ? 2 : 4));
   const int64_t more = has_shared || shared.down != nullptr ? out.rows : 0;
   auto* results = static_cast<float*>(
       scratch(Scratch::kResults, static_cast<size_t>((pairs + more) * out.cols) * sizeof(float)));
   float* shared_results = has_shared ? results + pairs * out.cols : nullptr;
   cuda::GemmArgs args = rows;
   args.n_out = 2 * inner;
-  args.out = inner_rows;
-  args.out_stride = inner;
-  args.gated = cuda::gates_rows(args);
-  if (!args.gated) {
-    args.out = scratch(Scratch::kGateUp, static_cast<size_t>(pairs * 2 * inner) * sizeof(float));
-    args.out_stride = 2 * inner;
-  }
+  args.gated = gates(args);
   if (has_shared)
     args.beside = {.weight = CudaMatrix::data_of(*shared.weights.gate_up),
                    .n_out = shared.weights.gate_up->n_out(),
@@ -241,7 +251,7 @@ bool CudaKernels::listed_experts(const cuda::GemmArgs& rows, bool are_split,
   down.tiles_down = true;
   down.n_out = out.cols;
   down.n_in = inner;
-  down.x = inner_rows;
+  down.x = nullptr;
   down.x_stride = inner;
   down.x_rows = nullptr;
   down.out = results;
@@ -256,8 +266,22 @@ bool CudaKernels::listed_experts(const cuda::GemmArgs& rows, bool are_split,
                    .n_in = shared.weights.down->n_in(),
                    .out = shared_results,
                    .out_stride = out.cols};
-  const bool takes_along = shared.down != nullptr && splits_results(args, down) &&
-                           cuda::takes_along(args, shared.down->args);
+  // Results that are left split lie nowhere else.
+  const bool splits = splits_results(args, down);
+  void* inner_rows =
+      splits ? nullptr
+             : scratch(Scratch::kHidden, static_cast<size_t>(pairs * inner) * (bf16 ? 2 : 4));
+  args.out = inner_rows;
+  args.out_is_bf16 = bf16;
+  args.out_stride = inner;
+  if (!args.gated) {
+    args.out = scratch(Scratch::kGateUp, static_cast<size_t>(pairs * 2 * inner) * sizeof(float));
+    args.out_is_bf16 = false;
+    args.out_stride = 2 * inner;
+  }
+  down.x = inner_rows;
+  const bool takes_along =
+      shared.down != nullptr && splits && cuda::takes_along(args, shared.down->args);
   cuda::SplitProduct along;
   if (takes_along) {
     // The shared expert's results are added last, so they are kept until then.
@@ -286,9 +310,12 @@ void CudaKernels::experts(const MatrixView& x, std::span<const ExpertWeights> ex
   const auto expert_count = static_cast<int64_t>(experts.size());
   const int64_t inner = experts[0].down->n_in();
 
-  const int64_t most_rows = std::max<int64_t>(kMostPairs / top_k, 1);
-  for (int64_t first = 0; first < x.rows; first += most_rows) {
-    const int64_t rows = std::min(most_rows, x.rows - first);
+  // Pieces of one size: the last had too few rows for wide_product otherwise, and its own order.
+  const int64_t most_rows = std::max<int64_t>(most_pairs(x) / top_k, 1);
+  const int64_t pieces = std::max<int64_t>((x.rows + most_rows - 1) / most_rows, 1);
+  const int64_t piece_rows = (x.rows + pieces - 1) / pieces;
+  for (int64_t first = 0; first < x.rows; first += piece_rows) {
+    const int64_t rows = std::min(piece_rows, x.rows - first);
     const int64_t pairs = rows * top_k;
     const int wide_rows = wide_tile_rows(product_of(x), pairs, expert_count, inner);
     const int tile_rows = wide_rows > 0 ? wide_rows : cuda::expert_tile_rows(pairs, expert_count);
@@ -336,12 +363,12 @@ bool CudaKernels::mix_listed(const MatrixView& x, const RowNorm& norm, const Mix
   constexpr int64_t kMostBesideRows = 32;
   cuda::RouteArgs route = route_args(scratch.logits, mixture.route);
   const int64_t pairs = x.rows * route.top_k;
-  if (route.experts > cuda::kMostRoutedExperts || pairs > kMostPairs) return false;
+  const MatrixView& rows = rows_behind(norm, x);
+  if (route.experts > cuda::kMostRoutedExperts || pairs > most_pairs(rows)) return false;
   route.ids = scratch.ids;
   route.weights = scratch.weights;
   const auto expert_count = static_cast<int64_t>(mixture.experts.size());
   const int64_t inner = mixture.experts[0].down->n_in();
-  const MatrixView& rows = rows_behind(norm, x);
   const int wide_rows = wide_tile_rows(product_of(rows), pairs, expert_count, inner);
   const int tile_rows = wide_rows > 0 ? wide_rows : cuda::expert_tile_rows(pairs, expert_count);
   // Comes zeroed, and every call leaves it so.
@@ -376,6 +403,8 @@ bool CudaKernels::mix_listed(const MatrixView& x, const RowNorm& norm, const Mix
   if (apart) {
     shared_first = gate_product(product_of(rows), shared, scratch.shared);
     shared_down.args = linear_args(shared_inner, *shared.down, nullptr, 1.0f, true, out);
+    // Results that are left split are not stored: then all that is, is the router's beside them.
+    if (splits_results(shared_first, shared_down.args)) shared_first.out_is_bf16 = false;
   }
   void* shared_split = nullptr;
   const auto gate_shared = [&](const cuda::GemmArgs* before) {

@@ -113,7 +113,8 @@ struct GemmArgs {
   const float* norm_weight = nullptr;
   float norm_eps = 0.0f;
   // out [rows, n_out / 2] = silu(first half of the outputs) * second half, and nothing else of the
-  // above; x f32, groups == 1, only where gates_rows() says so.
+  // above; groups == 1, only where gates_rows() says so, or of bf16 rows wide_gates_rows() of
+  // sm90/wide_product.h.
   bool gated = false;
   SplitOut split_out;  // in place of `out`, where can_split_for() of sm90/wide_product.h says so
   BesideArgs beside;

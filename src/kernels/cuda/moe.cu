@@ -43,32 +43,79 @@ __global__ void __launch_bounds__(kRouteThreads)
 
 constexpr int kCombineThreads = 256;
 
-// Block x: row; y: columns.
-__global__ void combine_kernel(const float* results, const int32_t* pair_place, const int32_t* ids,
-                               const float* weights, int top_k, const float* shared, float* out,
-                               int64_t stride, int cols) {
+// kWidth numbers of a row, aligned to as many.
+template <int kWidth>
+struct Numbers;
+template <>
+struct Numbers<4> {
+  float4 x;
+  __device__ __forceinline__ void add(float factor, const Numbers& other) {
+    x.x = __fmaf_rn(factor, other.x.x, x.x);
+    x.y = __fmaf_rn(factor, other.x.y, x.y);
+    x.z = __fmaf_rn(factor, other.x.z, x.z);
+    x.w = __fmaf_rn(factor, other.x.w, x.w);
+  }
+};
+template <>
+struct Numbers<1> {
+  float x;
+  __device__ __forceinline__ void add(float factor, const Numbers& other) {
+    x = __fmaf_rn(factor, other.x, x);
+  }
+};
+
+// Block x: row; y: columns, kWidth a thread.
+template <int kWidth>
+__global__ void __launch_bounds__(kCombineThreads)
+    combine_kernel(const float* results, const int32_t* pair_place, const int32_t* ids,
+                   const float* weights, int top_k, const float* shared, float* out, int64_t stride,
+                   int cols) {
+  using Numbers = Numbers<kWidth>;
+  constexpr int kTogether = 8;  // results on their way
   let_next_start();
   wait_for_previous();
-  __shared__ int order[kMostChoices];
+  __shared__ const float* places[kMostChoices];  // in ascending order of experts
+  __shared__ float factors[kMostChoices];
   const int64_t first = int64_t{blockIdx.x} * top_k;
   if (threadIdx.x < top_k) {
     int rank = 0;
     for (int i = 0; i < top_k; ++i)
       rank += ids[first + i] < ids[first + threadIdx.x] ||
               (ids[first + i] == ids[first + threadIdx.x] && i < threadIdx.x);
-    order[rank] = threadIdx.x;
+    places[rank] = results + int64_t{pair_place[first + threadIdx.x]} * cols;
+    factors[rank] = weights[first + threadIdx.x];
   }
   __syncthreads();
-  const int col = static_cast<int>(blockIdx.y) * kCombineThreads + static_cast<int>(threadIdx.x);
+  const int col =
+      kWidth * (static_cast<int>(blockIdx.y) * kCombineThreads + static_cast<int>(threadIdx.x));
   if (col >= cols) return;
-  float* to = out + blockIdx.x * stride + col;
-  float value = *to;
-  for (int i = 0; i < top_k; ++i) {
-    const int64_t pair = first + order[i];
-    value = __fmaf_rn(weights[pair], results[int64_t{pair_place[pair]} * cols + col], value);
+  auto* to = reinterpret_cast<Numbers*>(out + blockIdx.x * stride + col);
+  Numbers value = *to;
+  for (int begin = 0; begin < top_k; begin += kTogether) {
+    Numbers x[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i)
+      if (begin + i < top_k) x[i] = *reinterpret_cast<const Numbers*>(places[begin + i] + col);
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i)
+      if (begin + i < top_k) value.add(factors[begin + i], x[i]);
   }
-  if (shared != nullptr) value = __fadd_rn(value, shared[int64_t{blockIdx.x} * cols + col]);
+  // A product with one is exact, so this is the sum.
+  if (shared != nullptr)
+    value.add(1.0f, *reinterpret_cast<const Numbers*>(shared + int64_t{blockIdx.x} * cols + col));
   *to = value;
+}
+
+template <int kWidth>
+void launch_combine(cudaStream_t stream, const float* results, const int32_t* pair_place,
+                    const int32_t* ids, const float* weights, int top_k, const float* shared,
+                    const Rows& out) {
+  constexpr int64_t kCols = kWidth * kCombineThreads;
+  const dim3 grid(static_cast<unsigned>(out.rows),
+                  static_cast<unsigned>((out.cols + kCols - 1) / kCols));
+  launch_early(stream, grid, kCombineThreads, 0, combine_kernel<kWidth>, results, pair_place, ids,
+               weights, top_k, shared, static_cast<float*>(out.data), out.stride,
+               static_cast<int>(out.cols));
 }
 
 }  // namespace
@@ -97,11 +144,16 @@ void combine(cudaStream_t stream, const float* results, const int32_t* pair_plac
              const int32_t* ids, const float* weights, int top_k, const float* shared,
              const Rows& out) {
   if (out.rows == 0) return;
-  const dim3 grid(static_cast<unsigned>(out.rows),
-                  static_cast<unsigned>((out.cols + kCombineThreads - 1) / kCombineThreads));
-  launch_early(stream, grid, kCombineThreads, 0, combine_kernel, results, pair_place, ids, weights,
-               top_k, shared, static_cast<float*>(out.data), out.stride,
-               static_cast<int>(out.cols));
+  // Few rows are spread over more blocks.
+  constexpr int64_t kFewRows = 64;
+  const bool in_fours =
+      out.rows > kFewRows && out.cols % 4 == 0 && out.stride % 4 == 0 &&
+      (reinterpret_cast<uintptr_t>(out.data) | reinterpret_cast<uintptr_t>(results) |
+       reinterpret_cast<uintptr_t>(shared)) %
+              16 ==
+          0;
+  in_fours ? launch_combine<4>(stream, results, pair_place, ids, weights, top_k, shared, out)
+           : launch_combine<1>(stream, results, pair_place, ids, weights, top_k, shared, out);
 }
 
 }  // namespace foresail::cuda

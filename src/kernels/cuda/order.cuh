@@ -67,6 +67,22 @@ __device__ __forceinline__ int2 scan(int2 value, int2* warps) {
   return make_int2(value.x + warps[warp - 1].x, value.y + warps[warp - 1].y);
 }
 
+// By a block of kThreads: body(i, ids[i]) for i < pairs, of which some are loaded together. ids may
+// be what other blocks of the launch have written.
+template <int kThreads, typename Body>
+__device__ __forceinline__ void for_pairs(const int32_t* ids, int pairs, Body&& body) {
+  constexpr int kTogether = 8;
+  for (int first = threadIdx.x; first < pairs; first += kTogether * kThreads) {
+    int id[kTogether];
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j)
+      if (first + j * kThreads < pairs) id[j] = __ldcg(ids + first + j * kThreads);
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j)
+      if (first + j * kThreads < pairs) body(first + j * kThreads, id[j]);
+  }
+}
+
 // By a block of kThreads; ids may be what other blocks of the launch have written.
 template <int kThreads>
 __device__ __forceinline__ void order_pairs_by(const int32_t* ids, int pairs, int top_k,
@@ -78,7 +94,7 @@ __device__ __forceinline__ void order_pairs_by(const int32_t* ids, int pairs, in
   __shared__ int used_tiles;
   for (int e = threadIdx.x; e < kMostExperts; e += kThreads) fill[e] = 0;
   __syncthreads();
-  for (int i = threadIdx.x; i < pairs; i += kThreads) atomicAdd(&fill[__ldcg(ids + i)], 1);
+  for_pairs<kThreads>(ids, pairs, [&](int, int id) { atomicAdd(&fill[id], 1); });
   __syncthreads();
   const int first = static_cast<int>(threadIdx.x) * kOwn;
   const auto tiles_of = [&](int count) { return (count + tile_rows - 1) / tile_rows; };
@@ -111,11 +127,11 @@ __device__ __forceinline__ void order_pairs_by(const int32_t* ids, int pairs, in
   for (int t = used_tiles + static_cast<int>(threadIdx.x); t < lists.tile_limit; t += kThreads)
     lists.tiles[t] = {};
   // The order inside an expert is arbitrary; no result depends on it.
-  for (int i = threadIdx.x; i < pairs; i += kThreads) {
-    const int place = atomicAdd(&fill[__ldcg(ids + i)], 1);
+  for_pairs<kThreads>(ids, pairs, [&](int i, int id) {
+    const int place = atomicAdd(&fill[id], 1);
     lists.pair_row[place] = i / top_k;
     lists.pair_place[i] = place;
-  }
+  });
 }
 
 }  // namespace foresail::cuda

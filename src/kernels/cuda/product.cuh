@@ -195,12 +195,16 @@ struct Target {
     else
       static_cast<float*>(part.out)[at] = value;
   }
-  // The only place where a result is finished, so that all kernels round alike.
+  // The only place where a result is finished, so that all kernels round alike. `bias`, `before`:
+  // kNothing where nothing is added.
+  static constexpr float kNothing = -0.0f;  // added to a number it changes none, not even zeros
+  __device__ __forceinline__ float finished(float sum, float bias, float before) const {
+    return __fadd_rn(before, __fmul_rn(args.scale, __fadd_rn(sum, bias)));
+  }
   __device__ __forceinline__ void finish(int64_t at, int64_t output, float sum,
                                          float before) const {
-    if (part.bias != nullptr) sum = __fadd_rn(sum, part.bias[output]);
-    const float value = __fmul_rn(args.scale, sum);
-    store(at, args.accumulate ? __fadd_rn(before, value) : value);
+    store(at, finished(sum, part.bias != nullptr ? part.bias[output] : kNothing,
+                       args.accumulate ? before : kNothing));
   }
 };
 

@@ -34,8 +34,39 @@ __global__ void copy_kernel(const In* in, int64_t in_stride, const int32_t* rows
     store_value(out + t * out_stride, i, scale * load_value(in + source * in_stride, i));
 }
 
+// A thread four numbers, all that it has of them.
+__global__ void __launch_bounds__(kThreads)
+    round_kernel(const float* in, int64_t in_stride, __nv_bfloat16* out, int64_t out_stride,
+                 int quads, int64_t count) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (at >= count) return;
+  const int64_t row = at / quads;
+  const int col = static_cast<int>(at % quads) * 4;
+  const float4 x = *reinterpret_cast<const float4*>(in + row * in_stride + col);
+  const __nv_bfloat162 rounded[2] = {__floats2bfloat162_rn(x.x, x.y),
+                                     __floats2bfloat162_rn(x.z, x.w)};
+  *reinterpret_cast<uint2*>(out + row * out_stride + col) =
+      *reinterpret_cast<const uint2*>(rounded);
+}
+
+// Whether every row begins where four numbers of this size may be read at once.
+bool in_fours(const Rows& rows, uintptr_t number_bytes) {
+  return rows.cols % 4 == 0 && rows.stride % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(rows.data) % (4 * number_bytes) == 0;
+}
+
 void copy(cudaStream_t stream, const Rows& in, const int32_t* rows, float scale, const Rows& out) {
   if (out.rows == 0) return;
+  if (in.element == Element::kF32 && out.element == Element::kBF16 && rows == nullptr &&
+      scale == 1.0f && in.cols == out.cols && in_fours(in, 4) && in_fours(out, 2)) {
+    const int64_t count = out.rows * out.cols / 4;
+    return launch_early(stream, dim3(blocks((count + kThreads - 1) / kThreads)), kThreads, 0,
+                        round_kernel, static_cast<const float*>(in.data), in.stride,
+                        static_cast<__nv_bfloat16*>(out.data), out.stride,
+                        static_cast<int>(out.cols / 4), count);
+  }
   with_type(in.element, [&](auto* in_type) {
     with_type(out.element, [&](auto* out_type) {
       launch_early(stream, blocks(out.rows), kThreads, 0,
@@ -93,21 +124,27 @@ __global__ void silu_mul_kernel(const float* gate_up, int64_t stride, Out* out, 
   }
 }
 
-// Block x: row; y: head.
-__global__ void rotate_kernel(float* q, int64_t stride, int64_t head_dim, Rope rope,
-                              const int32_t* positions, const float* row_scale) {
+// Block x: row; y: pairs of all heads, one a thread.
+__global__ void __launch_bounds__(kThreads)
+    rotate_kernel(float* q, int64_t stride, int heads, int head_dim, Rope rope,
+                  const int32_t* positions, const float* row_scale) {
   let_next_start();
-  float* head = q + blockIdx.x * stride + blockIdx.y * head_dim;
+  wait_for_previous();
+  float* row = q + blockIdx.x * stride;
   const float scale = row_scale != nullptr ? row_scale[blockIdx.x] : 1.0f;
-  const int64_t plain = head_dim - rope.dim;
+  const int plain = head_dim - rope.dim;
+  const int first = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
+  const int step = static_cast<int>(gridDim.y) * kThreads;
   if (row_scale != nullptr)
-    for (int64_t i = threadIdx.x; i < plain; i += blockDim.x) head[i] *= scale;
-  for (int pair = threadIdx.x; pair < rope.dim / 2; pair += blockDim.x) {
-    const Turn turn = turn_of(rope, positions[blockIdx.x], pair);
-    const float2 turned = turn.of(head[plain + turn.first], head[plain + turn.second]);
-    head[plain + turn.first] = scale * turned.x;
-    head[plain + turn.second] = scale * turned.y;
-  }
+    for (int i = first; i < heads * plain; i += step)
+      row[i / plain * head_dim + i % plain] *= scale;
+  const int pairs = rope.dim / 2;
+  if (first >= heads * pairs) return;
+  float* head = row + first / pairs * head_dim + plain;
+  const Turn turn = turn_of(rope, positions[blockIdx.x], first % pairs);
+  const float2 turned = turn.of(head[turn.first], head[turn.second]);
+  head[turn.first] = scale * turned.x;
+  head[turn.second] = scale * turned.y;
 }
 
 template <typename T>
@@ -116,6 +153,7 @@ __global__ void store_kernel(const float* kv, int64_t stride, const float* norm_
                              int latent_dim, int rope_dim, float inverse_scale) {
   __shared__ float scratch[kSumWarps];
   let_next_start();
+  wait_for_previous();
   const int64_t slot = slots[blockIdx.x];
   if (slot < 0) return;
   const float* row = kv + blockIdx.x * stride;
@@ -180,8 +218,10 @@ void silu_mul(cudaStream_t stream, const Rows& gate_up, const Rows& out) {
 void rotate_query(cudaStream_t stream, const Rows& q, int head_count, const Rope& rope,
                   const int32_t* positions, const float* row_scale) {
   if (q.rows == 0) return;
-  rotate_kernel<<<dim3(blocks(q.rows), static_cast<unsigned>(head_count)), kWarp, 0, stream>>>(
-      static_cast<float*>(q.data), q.stride, q.cols / head_count, rope, positions, row_scale);
+  const int pairs = head_count * rope.dim / 2;
+  const dim3 grid(blocks(q.rows), static_cast<unsigned>((pairs + kThreads - 1) / kThreads));
+  launch_early(stream, grid, kThreads, 0, rotate_kernel, static_cast<float*>(q.data), q.stride,
+               head_count, static_cast<int>(q.cols / head_count), rope, positions, row_scale);
 }
 
 void store_latent(cudaStream_t stream, const Rows& kv, const float* norm_weight, float eps,
@@ -190,9 +230,11 @@ void store_latent(cudaStream_t stream, const Rows& kv, const float* norm_weight,
   if (kv.rows == 0) return;
   const auto launch = [&](auto* type) {
     const float inverse = cache.element == Element::kF8E4M3 ? 1.0f / cache.scale : 1.0f;
-    store_kernel<<<blocks(kv.rows), kThreads, 0, stream>>>(
-        static_cast<const float*>(kv.data), kv.stride, norm_weight, eps, rope, positions, slots,
-        static_cast<decltype(type)>(cache.data), cache.latent_dim, cache.rope_dim, inverse);
+    launch_early(stream, dim3(blocks(kv.rows)), kThreads, 0,
+                 store_kernel<std::remove_pointer_t<decltype(type)>>,
+                 static_cast<const float*>(kv.data), kv.stride, norm_weight, eps, rope, positions,
+                 slots, static_cast<decltype(type)>(cache.data), cache.latent_dim, cache.rope_dim,
+                 inverse);
   };
   if (cache.element == Element::kF8E4M3)
     launch(static_cast<__nv_fp8_e4m3*>(nullptr));

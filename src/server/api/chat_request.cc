@@ -16,18 +16,11 @@ namespace {
 
 // A template looks each of its names up among all of them.
 constexpr size_t kMaxTemplateVariables = 64;
-constexpr std::array<std::string_view, 12> kUnsupported = {"prompt_logprobs",
-                                                           "functions",
-                                                           "function_call",
-                                                           "guided_grammar",
-                                                           "ebnf",
-                                                           "structural_tag",
-                                                           "stop_regex",
-                                                           "use_beam_search",
-                                                           "audio",
-                                                           "web_search_options",
-                                                           "allowed_token_ids",
-                                                           "logits_processors"};
+constexpr std::array<std::string_view, 4> kUnserved = {"functions", "function_call", "audio",
+                                                       "web_search_options"};
+// Of the prompt. "add_special_tokens": on top of the template's own.
+constexpr std::array<std::string_view, 3> kUnservedInPrompts = {"documents", "echo",
+                                                                "add_special_tokens"};
 
 void read_template_variables(JsonObject& fields, RenderInput& input) {
   std::string effort;
@@ -97,6 +90,9 @@ ApiResult<RenderedChat> render_chat(const OrderedJson& body, const ServedModel& 
 ApiResult<RenderedChat> render_chat(JsonObject& fields, const ServedModel& model) {
   ClientInput input;
   RenderedChat chat;
+  refuse_unserved(fields, kUnservedInPrompts);
+  if (fields.has("chat_template"))
+    fields.refuse("chat_template", "is refused: templates come with the model, not with a request");
   read_messages(fields, input.messages);
   chat.tools = read_tools(fields, model, input.messages);
   if (chat.tools.may_call()) input.tools = chat.tools.listed;
@@ -146,9 +142,7 @@ ApiResult<GenerationSpec> parse_chat(const OrderedJson& body, const ServedModel&
   if (auto error = check_model_name(fields, model)) return tl::unexpected(*error);
   GenerationSpec spec;
   read_openai_options(fields, model, spec);
-  refuse_unsupported(fields, kUnsupported);
-  if (fields.has("chat_template"))
-    fields.refuse("chat_template", "is refused: templates come with the model, not with a request");
+  refuse_unserved(fields, kUnserved);
   bool logprobs = false;
   int top_logprobs = 0;
   fields.boolean("logprobs", logprobs);

@@ -3,13 +3,41 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/json.h"
 
 namespace foresail {
 namespace {
 
-constexpr size_t kMaxNameBytes = 512;
+constexpr std::array<std::string_view, 23> kUnserved = {"guided_grammar",
+                                                        "ebnf",
+                                                        "structural_tag",
+                                                        "stop_regex",
+                                                        "bad_words",
+                                                        "allowed_token_ids",
+                                                        "use_beam_search",
+                                                        "logits_processors",
+                                                        "custom_logit_processor",
+                                                        "repetition_detection",
+                                                        "watermarking",
+                                                        "logprob_token_ids",
+                                                        "token_ids_logprob",
+                                                        "return_tokens_as_token_ids",
+                                                        "return_hidden_states",
+                                                        "return_routed_experts",
+                                                        "prompt_embeds",
+                                                        "input_embeds",
+                                                        "image_data",
+                                                        "video_data",
+                                                        "audio_data",
+                                                        "lora_path",
+                                                        "session_params"};
+// Counts of which 0 asks for something too, and the one that does not.
+constexpr std::array<std::pair<std::string_view, std::optional<int>>, 3> kUnservedCounts = {
+    {{"prompt_logprobs", std::nullopt},
+     {"truncate_prompt_tokens", -1},
+     {"thinking_token_budget", -1}}};
 
 bool holds_integers(const OrderedJson& list) {
   return !list.empty() && list[0].is_number();
@@ -61,6 +89,20 @@ void read_stops(JsonObject& fields, const ServedModel& model, GenerationSpec& sp
   fields.boolean("no_stop_trim", options.include_stop);
 }
 
+void read_handling(JsonObject& fields, GenerationSpec& spec) {
+  Request& options = spec.options;
+  fields.text("request_id", kMaxNameBytes, spec.rid);
+  fields.text("rid", kMaxNameBytes, spec.rid);
+  fields.integer("priority", INT32_MIN, INT32_MAX, options.priority);
+  fields.text("cache_salt", kMaxNameBytes, options.cache_salt);
+  // One of the two would be lost, and with it what keeps prefixes apart.
+  if (fields.has("extra_key") && !options.cache_salt.empty())
+    fields.refuse("extra_key", "and 'cache_salt' exclude each other");
+  fields.text("extra_key", kMaxNameBytes, options.cache_salt);
+  if (fields.has("speculative_num_steps"))
+    fields.integer("speculative_num_steps", 0, INT32_MAX, options.speculative_steps.emplace());
+}
+
 void read_openai_options(JsonObject& fields, const ServedModel& model, GenerationSpec& spec) {
   read_sampling(fields, model, 2, spec);
   read_stops(fields, model, spec);
@@ -68,16 +110,11 @@ void read_openai_options(JsonObject& fields, const ServedModel& model, Generatio
   spec.seeded = fields.has("seed");
   fields.integer("seed", INT64_MIN, INT64_MAX, spec.options.sampling.seed);
   fields.integer("min_tokens", 0, INT32_MAX, spec.options.min_tokens);
-  fields.integer("priority", INT32_MIN, INT32_MAX, spec.options.priority);
-  fields.text("cache_salt", kMaxNameBytes, spec.options.cache_salt);
-  fields.text("request_id", kMaxNameBytes, spec.rid);
-  fields.text("rid", kMaxNameBytes, spec.rid);
+  read_handling(fields, spec);
   fields.boolean("return_token_ids", spec.return_token_ids);
   fields.boolean("return_meta_info", spec.return_meta_info);
   fields.boolean("return_spec_info", spec.return_meta_info);
   fields.boolean("return_draft_info", spec.return_draft_info);
-  if (fields.has("speculative_num_steps"))
-    fields.integer("speculative_num_steps", 0, INT32_MAX, spec.options.speculative_steps.emplace());
   fields.boolean("stream", spec.stream);
   const OrderedJson* stream_options = fields.find("stream_options");
   if (stream_options == nullptr) return;
@@ -98,11 +135,18 @@ bool asks_for_something(const OrderedJson& value) {
   return !value.empty();
 }
 
-void refuse_unsupported(JsonObject& fields, std::span<const std::string_view> names) {
-  for (const std::string_view name : names) {
+void refuse_unserved(JsonObject& fields, std::span<const std::string_view> further) {
+  const auto refuse = [&](std::string_view name) {
+    fields.refuse(name, "is not supported by this server: leave it out");
+  };
+  for (const auto names : {std::span<const std::string_view>(kUnserved), further})
+    for (const std::string_view name : names) {
+      const OrderedJson* value = fields.find(name);
+      if (value != nullptr && asks_for_something(*value)) refuse(name);
+    }
+  for (const auto& [name, nothing] : kUnservedCounts) {
     const OrderedJson* value = fields.find(name);
-    if (value != nullptr && asks_for_something(*value))
-      fields.refuse(name, "is not supported by this server: leave it out");
+    if (value != nullptr && !(nothing && *value == *nothing)) refuse(name);
   }
 }
 
@@ -129,7 +173,8 @@ void read_prompts(JsonObject& fields, std::string_view name, const ServedModel& 
       if (model.tokenizer == nullptr)
         return fields.refuse(name, "must be token ids: the model has no tokenizer");
       prompts.texts.emplace_back(item.get<std::string>());
-      prompts.ids.push_back(model.tokenizer->encode(*prompts.texts.back(), {.add_bos = true}));
+      prompts.ids.push_back(
+          model.tokenizer->encode(*prompts.texts.back(), {.add_bos = prompts.add_bos}));
     } else {
       std::vector<int32_t> ids;
       fields.token_ids(name, item, SIZE_MAX, ids);
@@ -143,9 +188,10 @@ void read_prompts(JsonObject& fields, std::string_view name, const ServedModel& 
     }
     // The engine continues a text; there is nothing to continue. (A begin token is something.)
     if (prompts.ids.back().empty())
-      return fields.refuse(name, item.is_array()
-                                     ? "is an empty list"
-                                     : "is empty, and this model has no begin token to start from");
+      return fields.refuse(name, item.is_array()   ? "is an empty list"
+                                 : prompts.add_bos ? "is empty, and this model has no begin token "
+                                                     "to start from"
+                                                   : "is empty, and 'add_special_tokens' is false");
   }
 }
 

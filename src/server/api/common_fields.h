@@ -16,11 +16,15 @@ std::optional<ApiError> check_model_name(JsonObject& fields, const ServedModel& 
 void read_sampling(JsonObject& fields, const ServedModel& model, float most_temperature,
                    GenerationSpec& spec);
 void read_stops(JsonObject& fields, const ServedModel& model, GenerationSpec& spec);
-// What /v1/completions and /v1/chat/completions share: sampling, stops, stream, n, usage, ids,
-// names, priority.
+// What every API says of a request as a whole: its name, its turn, who may share its cached
+// prefixes, how far it is drafted for.
+void read_handling(JsonObject& fields, GenerationSpec& spec);
+// What /v1/completions and /v1/chat/completions share: sampling, stops, stream, n, usage, ids and
+// the above.
 void read_openai_options(JsonObject& fields, const ServedModel& model, GenerationSpec& spec);
-// Fields that would change the answer and are not served: refused when they ask for anything.
-void refuse_unsupported(JsonObject& fields, std::span<const std::string_view> names);
+// Fields of other servers that would change the answer and are served nowhere, and `further` ones
+// of one API: refused when they ask for anything.
+void refuse_unserved(JsonObject& fields, std::span<const std::string_view> further = {});
 // null, false, 0, "", [] and {} ask for nothing.
 bool asks_for_something(const OrderedJson& value);
 
@@ -29,6 +33,7 @@ struct PromptList {
   std::vector<std::vector<int32_t>> ids;
   std::vector<std::optional<std::string>> texts;  // none: it came as ids
   bool batch = false;
+  bool add_bos = true;  // to texts
 };
 void read_prompts(JsonObject& fields, std::string_view name, const ServedModel& model,
                   PromptList& prompts);

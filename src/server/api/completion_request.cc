@@ -10,10 +10,7 @@ namespace foresail {
 namespace {
 
 constexpr int64_t kDefaultMaxTokens = 16;
-constexpr std::array<std::string_view, 9> kUnsupported = {
-    "suffix",           "prompt_logprobs", "guided_grammar",  "ebnf",
-    "structural_tag",   "stop_regex",      "use_beam_search", "logits_processors",
-    "allowed_token_ids"};
+constexpr std::array<std::string_view, 1> kUnserved = {"suffix"};
 
 }  // namespace
 
@@ -24,7 +21,7 @@ ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const Served
   if (auto error = check_model_name(fields, model)) return tl::unexpected(*error);
   GenerationSpec spec;
   read_openai_options(fields, model, spec);
-  refuse_unsupported(fields, kUnsupported);
+  refuse_unserved(fields, kUnserved);
   // 0 asks for log probabilities too: of the chosen tokens alone.
   int top_logprobs = 0;
   fields.integer("logprobs", 0, model.limits.max_logprobs, top_logprobs);
@@ -41,6 +38,7 @@ ApiResult<GenerationSpec> parse_completion(const OrderedJson& body, const Served
   fields.integer("max_tokens", echo ? 0 : 1, INT32_MAX, max_tokens);
   compile_output(fields, read_output_form(fields), {}, model, may_compile, spec.options.grammar);
   PromptList prompts;
+  fields.boolean("add_special_tokens", prompts.add_bos);
   read_prompts(fields, "prompt", model, prompts);
   if (fields.fault()) return tl::unexpected(api_error(*fields.fault()));
   fields.add_unread(kMostIgnoredFields, spec.ignored_fields);

@@ -1,8 +1,6 @@
 // POST /generate: the native shape of SGLang, which load tools speak.
 #include <fmt/format.h>
 
-#include <array>
-
 #include "base/json.h"
 #include "server/api/common_fields.h"
 #include "server/api/output_fields.h"
@@ -11,11 +9,6 @@ namespace foresail {
 namespace {
 
 constexpr int64_t kDefaultMaxTokens = 128;
-constexpr std::array<std::string_view, 6> kUnsupported = {
-    "token_ids_logprob",    "image_data", "input_embeds",
-    "return_hidden_states", "lora_path",  "session_params"};
-constexpr std::array<std::string_view, 3> kUnsupportedSampling = {"ebnf", "structural_tag",
-                                                                  "stop_regex"};
 
 // One for all prompts of the request. -1, the default: of the output alone.
 void read_logprobs(JsonObject& fields, const ServedModel& model, GenerationSpec& spec) {
@@ -55,14 +48,14 @@ ApiResult<GenerationSpec> parse_generate(const OrderedJson& body, const ServedMo
   sampling.integer("max_new_tokens", 0, INT32_MAX, max_tokens);
   spec.seeded = sampling.has("sampling_seed");
   sampling.integer("sampling_seed", INT64_MIN, INT64_MAX, spec.options.sampling.seed);
-  refuse_unsupported(sampling, kUnsupportedSampling);
+  refuse_unserved(sampling);
   compile_output(sampling, read_output_form(sampling), {}, model, may_compile,
                  spec.options.grammar);
   if (sampling.fault()) return tl::unexpected(api_error(*sampling.fault()));
 
-  refuse_unsupported(fields, kUnsupported);
+  refuse_unserved(fields);
   read_logprobs(fields, model, spec);
-  fields.text("rid", 512, spec.rid);
+  read_handling(fields, spec);
   fields.boolean("stream", spec.stream);
   if (fields.has("text") == fields.has("input_ids"))
     fields.refuse("text", "or 'input_ids' must be given, and only one of them");

@@ -299,7 +299,8 @@ void Connection::refuse(int status, std::string_view code, const std::string& me
   keep_alive_ = false;
   HttpResponse response = application_.fault(status, code, message);
   append_head(response, fmt::format("Content-Length: {}\r\n", response.body.size()));
-  output_ += response.body;
+  const bool head_only = parser_ ? parser_->get().method() == http::verb::head : head_only_;
+  if (!head_only) output_ += response.body;
   linger();
 }
 

@@ -174,6 +174,25 @@ TEST(ChatOutputParser, ACallWithoutANameAtItsOwnEnd) {
                 "think[] say[Hmf {}]");
 }
 
+// A client can call nothing by an empty name.
+TEST(ChatOutputParser, AnEmptyNameIsNone) {
+  const std::string v31 = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>";
+  const std::string v31_end = "<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
+  expect_parsed("", "deepseek_v31", v31 + "<｜tool▁sep｜>{\"a\":1}" + v31_end,
+                "think[] say[{\"a\":1}]");
+  expect_parsed("", "deepseek_v3", v31 + "function<｜tool▁sep｜> \n```json\n{}\n```" + v31_end,
+                "think[] say[ \n```json\n{}\n```]");
+  for (const std::string header : {"", " ", ":0", "functions.:0", "functions."}) {
+    const std::string kimi =
+        "<|tool_calls_section_begin|><|tool_call_begin|>" + header + "<|tool_call_argument_begin|>";
+    expect_parsed("", "kimi_k2",
+                  kimi +
+                      "{}<|tool_call_end|><|tool_call_begin|>functions.f:1"
+                      "<|tool_call_argument_begin|>{}<|tool_call_end|>",
+                  "think[] say[" + header + "{}] functions.f:1=f({})");
+  }
+}
+
 TEST(ChatOutputParser, DeepSeekV31) {
   expect_parsed("deepseek_v3", "deepseek_v31",
                 "<think>\nHm </thin k> no\n</think>\n\nSure.<｜tool▁calls▁begin｜>"

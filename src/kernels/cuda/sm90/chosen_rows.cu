@@ -58,19 +58,22 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   await_order(args.words);
-  // A warp 64 inputs of eight rows. The blocks' shares of a tile are next to each other.
+  // A warp kSplitTogether chunks of eight rows. The blocks' shares of a tile are next to each
+  // other.
+  constexpr int kTogether = kSplitTogether<kBF16>;
   const int groups = product.tile_rows / kGroupRows;
-  const int64_t all = int64_t{args.lists.tile_limit} * groups * chunks;
+  const int parts = (chunks + kTogether - 1) / kTogether;
+  const int64_t all = int64_t{args.lists.tile_limit} * groups * parts;
   const int64_t step = int64_t{gridDim.x} * kWarps;
   for (int64_t i = int64_t{blockIdx.x} * kWarps + warp; i < all; i += step) {
-    const auto chunk = static_cast<int>(i % chunks);
-    const auto group = static_cast<int>(i / chunks) % groups;
-    const auto tile = static_cast<int>(i / chunks / groups);
+    const auto chunk = static_cast<int>(i % parts) * kTogether;
+    const auto group = static_cast<int>(i / parts) % groups;
+    const auto tile = static_cast<int>(i / parts / groups);
     Part part;
     if (!find_part(product, 0, tile, 0, product.tile_rows, part)) return;  // none behind it
     if (group * kGroupRows < part.row_count)
-      split_chunk<kBF16>(product, part, tile, group, chunk, product.tile_rows, chunks,
-                         static_cast<uint4*>(args.scratch));
+      split_chunks<kBF16, kTogether>(product, part, tile, group, chunk, product.tile_rows, chunks,
+                                     static_cast<uint4*>(args.scratch));
   }
 }
 

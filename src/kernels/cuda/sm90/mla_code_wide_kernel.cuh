@@ -24,7 +24,7 @@ struct CodeWideLayout {
   static constexpr int kValueRegisters = 176;
   static_assert(kCopyRegisters + kScoreRegisters + 2 * kValueRegisters == 4 * 128);
   static constexpr int kStages = 3;
-  static constexpr int kParts = 5;
+  static constexpr int kParts = 1;
   static constexpr int kEarlyPages = 1;  // limited by registers
   static constexpr int kTileChunks = 5;
   static constexpr int kChunkColumns = 128;
@@ -61,13 +61,23 @@ struct CodeScorer {
   uint32_t shared;
   static constexpr int kTermProducts = kKeyDim / 32;
   static constexpr int kProducts = 2 * kTermProducts;
-  int thread, warp, lane;  // within the warpgroup
-  float s[32];             // row lane / 4 at i % 4 < 2, row lane / 4 + 8 at the others
-  float next[32];          // the next tile's, by products in flight
-  float maximum[2], sum[2];
+  // Of the next tile's products, asked for before and between the steps of a softmax.
+  static constexpr int kFirstProducts = 6;
+  static constexpr int kBetweenProducts = 4;
+  static constexpr float kMostWeight = 4096.f;  // while references do not move
+  int thread, warp, lane;                       // within the warpgroup
+  float next[32];      // scores: row lane / 4 at i % 4 < 2, row lane / 4 + 8 at the others
+  float s[32];         // of the tile before: base 2, relative to the reference
+  float scale[2];      // from next to base 2
+  float reference[2];  // what weights are relative to, base 2
+  float sum[2];
 
   __device__ __forceinline__ float* floats(int offset) {
     return reinterpret_cast<float*>(smem + offset);
+  }
+
+  __device__ __forceinline__ float offset(int r) {
+    return reference[r] == kNegativeInfinity ? 0.f : reference[r];
   }
 
   __device__ __forceinline__ uint64_t key_operand(int tile) {
@@ -75,11 +85,7 @@ struct CodeScorer {
   }
 
   __device__ __forceinline__ void wait_tile(int tile) {
-#pragma unroll
-    for (int chunk = 0; chunk < L::kTileChunks; ++chunk) {
-      ptx::mbarrier_wait(shared + L::kFull + (tile % L::kStages * L::kParts + chunk) * 8,
-                         (tile / L::kStages) & 1);
-    }
+    ptx::mbarrier_wait(shared + L::kFull + tile % L::kStages * 8, (tile / L::kStages) & 1);
   }
 
   // One of the products of a tile. The second terms go first: they are small, and what is added to
@@ -94,8 +100,6 @@ struct CodeScorer {
   __device__ __forceinline__ void take_scores() {
     ptx::wgmma_wait<0>();
     ptx::pin_registers(next);
-#pragma unroll
-    for (int i = 0; i < 32; ++i) s[i] = next[i];
   }
 
   __device__ __forceinline__ void mask_tile(const Segment& segment, int key) {
@@ -128,14 +132,96 @@ struct CodeScorer {
     }
     ptx::barrier_sync(kBarWarpgroup, 128);
     ptx::mbarrier_wait(shared + L::kQueryFull, i & 1);
-    maximum[0] = maximum[1] = kNegativeInfinity;
+    reference[0] = reference[1] = kNegativeInfinity;
     sum[0] = sum[1] = 0.f;
+    const float* row_scale = floats(L::kRowScale) + warp * 16 + lane / 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) scale[r] = row_scale[8 * r];
   }
 
-  // From the scores of a tile, whose first key is `key`, to weights for the value warpgroups, the B
-  // operand [64 rows, 64 keys] of float16. kNext: there is a next tile in the segment. A warp that
-  // issues products is held until all but the last few are done, so the next tile's are issued one
-  // by one between the steps of the softmax; else tensor cores would get none of them meanwhile.
+  // Weights of a tile into the value warpgroups' B operand [64 rows, 64 keys] of float16.
+  // between(i): what follows those of 16 keys; the compiler moves no product past their store.
+  // Returns the sums of a lane's weights.
+  template <typename Between>
+  __device__ __forceinline__ float2 store_weights(uint32_t weights, const Between& between) {
+    const int line = lane & 7, matrix = lane >> 3;
+    const uint32_t row = weights + (warp * 16 + (matrix & 1) * 8 + line) * 128;
+    float part[2] = {0.f, 0.f};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      uint32_t pairs[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float x = ptx::exp2_approx(s[i * 8 + j * 2]);
+        const float y = ptx::exp2_approx(s[i * 8 + j * 2 + 1]);
+        part[j % 2] += x;
+        part[j % 2] += y;
+        pairs[j] = ptx::pack_half(x, y);
+      }
+      ptx::store_matrix_x4(row + (((i * 2 + (matrix >> 1)) ^ line) << 4), pairs[0], pairs[1],
+                           pairs[2], pairs[3]);
+      between(i);
+    }
+    return {part[0], part[1]};
+  }
+
+  // The largest of each row of s.
+  __device__ __forceinline__ void find_largest(float (&largest)[2]) {
+    largest[0] = s[0];
+    largest[1] = s[2];
+#pragma unroll
+    for (int i = 1; i < 32; ++i) {
+      if (i != 2) largest[i % 4 / 2] = fmaxf(largest[i % 4 / 2], s[i]);
+    }
+#pragma unroll
+    for (int step = 1; step <= 2; step *= 2) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        largest[r] = fmaxf(largest[r], __shfl_xor_sync(~0u, largest[r], step));
+      }
+    }
+  }
+
+  // To where no weight of this tile is above 256. factor: for all weights before.
+  __device__ __forceinline__ void move_references(float (&factor)[2]) {
+    float largest[2];
+    find_largest(largest);
+    float shift[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float old = reference[r];
+      shift[r] = offset(r);
+      reference[r] = lazy_maximum(old, largest[r] + shift[r]);
+      factor[r] = weight(old, reference[r]);
+      shift[r] -= offset(r);
+      sum[r] *= factor[r];
+    }
+#pragma unroll
+    for (int i = 0; i < 32; ++i) s[i] += shift[i % 4 / 2];
+  }
+
+  // s from the scores of a tile; kLast: it may have less than kTile keys.
+  template <bool kLast>
+  __device__ __forceinline__ void scale_scores(const Segment& segment, int key) {
+    const float minus[2] = {-offset(0), -offset(1)};
+#pragma unroll
+    for (int i = 0; i < 32; ++i) s[i] = __fmaf_rn(next[i], scale[i % 4 / 2], minus[i % 4 / 2]);
+    if (key + kTile > segment.key_len - (p.q_len - 1) || (kLast && key + kTile > segment.key_end)) {
+      mask_tile(segment, key);
+    }
+  }
+
+  // Of the first tile: a row that sees none of its keys sees none of the segment's.
+  __device__ __forceinline__ void find_references(const Segment& segment) {
+    scale_scores<true>(segment, segment.key_begin);
+    find_largest(reference);
+  }
+
+  // From the scores of a tile, whose first key is `key`, to weights for the value warpgroups.
+  // kNext: there is a next tile in the segment. A warp that issues products is held until all but
+  // the last few are done: so only half of the next tile's are issued before the weights are passed
+  // on, between the steps of the softmax. References are taken as they are; if that was wrong,
+  // which the sums tell, weights are found again.
   template <bool kNext>
   __device__ __forceinline__ void weigh_tile(const Segment& segment, int tile, int key) {
     const int buffer = tile & 1;
@@ -147,76 +233,36 @@ struct CodeScorer {
 #pragma unroll
       for (int n = 0; n < count; ++n) product(queries, keys, issued++);
     };
-    const int count = segment.key_end - key;
-    if (key + kTile > segment.key_len - (p.q_len - 1) || (!kNext && count < kTile)) {
-      mask_tile(segment, key);
-    }
+    scale_scores<!kNext>(segment, key);
     if (kNext) wait_tile(tile + 1);
     ptx::mbarrier_wait(shared + L::kWeightsEmpty + buffer * 8, (tile / 2 & 1) ^ 1);
     if (kNext) {
       ptx::pin_registers(next);
       ptx::wgmma_fence();
     }
-    float raised[2] = {s[0], s[2]};
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      products(1);
-#pragma unroll
-      for (int i = j * 4; i < j * 4 + 4; ++i) {
-        if (i != 0 && i != 2) raised[i % 4 / 2] = fmaxf(raised[i % 4 / 2], s[i]);
-      }
-    }
-    const float* row_scale = floats(L::kRowScale) + warp * 16 + lane / 4;
-    float scale[2], offset[2], factor[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) scale[r] = row_scale[8 * r];
-#pragma unroll
-    for (int step = 1; step <= 2; step *= 2) {
-      products(1);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        raised[r] = fmaxf(raised[r], __shfl_xor_sync(~0u, raised[r], step));
-      }
-    }
-    products(1);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float old = maximum[r];
-      maximum[r] = lazy_maximum(old, raised[r] * scale[r]);
-      factor[r] = weight(old, maximum[r]);
-      offset[r] = maximum[r] == kNegativeInfinity ? 0.f : maximum[r];
-      sum[r] *= factor[r];
-    }
-    products(1);
-    const int line = lane & 7, matrix = lane >> 3;
-    const uint32_t row = shared + L::kWeights + buffer * L::kWeightBytes +
-                         (warp * 16 + (matrix & 1) * 8 + line) * 128;
-#pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      if (i % 2 == 0) products(1);
-      s[i] = ptx::exp2_approx(s[i] * scale[i % 4 / 2] - offset[i % 4 / 2]);
-      sum[i % 4 / 2] += s[i];
-      if (i % 8 == 7) {  // 16 keys
-        const int b = i / 8 * 2;
-        ptx::store_matrix_x4(
-            row + (((b + (matrix >> 1)) ^ line) << 4), ptx::pack_half(s[b * 4], s[b * 4 + 1]),
-            ptx::pack_half(s[b * 4 + 2], s[b * 4 + 3]), ptx::pack_half(s[b * 4 + 4], s[b * 4 + 5]),
-            ptx::pack_half(s[b * 4 + 6], s[b * 4 + 7]));
-      }
-    }
-    products(2);
-    const bool any = __any_sync(~0u, factor[0] != 1.f || factor[1] != 1.f);
+    products(kFirstProducts);
+    const uint32_t weights = shared + L::kWeights + buffer * L::kWeightBytes;
+    float2 part = store_weights(weights, [&](int i) {
+      if (i < 3) products(kBetweenProducts);
+    });
     if (kNext) ptx::wgmma_commit();
-    // What accumulators are to be rescaled by.
-    if (lane == 0) reinterpret_cast<int*>(smem + L::kRescales)[buffer * 4 + warp] = any;
-    if (lane % 4 == 0) {
+    const bool moved = __any_sync(~0u, part.x > kMostWeight || part.y > kMostWeight);
+    if (moved) {
+      float factor[2];
+      move_references(factor);
+      part = store_weights(weights, [](int) {});
+      if (lane % 4 == 0) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        floats(L::kRescale)[buffer * kWideRows + warp * 16 + lane / 4 + 8 * r] = factor[r];
+        for (int r = 0; r < 2; ++r) {
+          floats(L::kRescale)[buffer * kWideRows + warp * 16 + lane / 4 + 8 * r] = factor[r];
+        }
       }
     }
+    sum[0] += part.x;
+    sum[1] += part.y;
+    if (lane == 0) reinterpret_cast<int*>(smem + L::kRescales)[buffer * 4 + warp] = moved;
     ptx::fence_proxy_async();
-    if (!kNext) clear_tail(tile % L::kStages, count);
+    if (!kNext) clear_tail(tile % L::kStages, segment.key_end - key);
     ptx::mbarrier_arrive(shared + L::kWeightsFull + buffer * 8);
     if (lane == 0) ptx::mbarrier_arrive(shared + L::kEmpty + tile % L::kStages * 8);
     if (!kNext) return;
@@ -239,6 +285,7 @@ struct CodeScorer {
     for (int i = 0; i < kProducts; ++i) product(queries, keys, i);
     ptx::wgmma_commit();
     take_scores();
+    find_references(segment);
 #pragma unroll 1
     for (; key + kTile < segment.key_end; key += kTile) {
       weigh_tile<true>(segment, *tile, key);
@@ -257,7 +304,7 @@ struct CodeScorer {
       const int row = warp * 16 + lane / 4 + 8 * r;
       if (lane % 4 == 0) {
         totals[row] = total > 0.f ? __fdividef(p.cache_scale, total) : 0.f;
-        totals[kWideRows + row] = total > 0.f ? maximum[r] + __log2f(total) : kNegativeInfinity;
+        totals[kWideRows + row] = total > 0.f ? reference[r] + __log2f(total) : kNegativeInfinity;
       }
     }
   }
@@ -328,12 +375,21 @@ struct CodeAccumulator {
     }
   }
 
+  // Fragments of the first load, codes of the second.
+  __device__ __forceinline__ void begin_codes(uint32_t tile_at) {
+    load_codes(tile_at, 0);
+    convert_codes(a[0]);
+    load_codes(tile_at, 1);
+  }
+
   __device__ __forceinline__ void rescale(int buffer) {
     const int4 any = reinterpret_cast<const int4*>(smem + L::kRescales)[buffer];
     if (!__any_sync(~0u, (any.x | any.y | any.z | any.w) != 0)) return;
+    const int moved[4] = {any.x, any.y, any.z, any.w};
     const float* factors = reinterpret_cast<const float*>(smem + L::kRescale) + buffer * kWideRows;
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
+      if (moved[b / 2] == 0) continue;  // factors of these 16 rows are of an earlier tile
       const float2 factor = *reinterpret_cast<const float2*>(factors + b * 8 + 2 * (lane % 4));
 #pragma unroll
       for (int m = 0; m < 4; ++m) {
@@ -350,11 +406,17 @@ struct CodeAccumulator {
     for (int m = 0; m < 4; ++m) ptx::pin_registers(out[m]);
   }
 
-  __device__ __forceinline__ void accumulate_tile(int tile) {
+  __device__ __forceinline__ void accumulate_tile(int tile, bool last) {
     const int buffer = tile & 1, stage = tile % L::kStages;
     const uint32_t tile_at = shared + stage * L::kStageBytes;
+    // Codes are on their way before the weights are there; the last tile may have a tail that is
+    // cleared until then.
+    if (!last) {
+      ptx::mbarrier_wait(shared + L::kFull + stage * 8, tile / L::kStages & 1);
+      begin_codes(tile_at);
+    }
     ptx::mbarrier_wait(shared + L::kWeightsFull + buffer * 8, tile / 2 & 1);
-    load_codes(tile_at, 0);
+    if (last) begin_codes(tile_at);
     rescale(buffer);
     const uint64_t weights =
         ptx::uniform_descriptor(shared + L::kWeights + buffer * L::kWeightBytes);
@@ -362,10 +424,11 @@ struct CodeAccumulator {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       uint32_t(&fragments)[8] = a[i % 2];
-      convert_codes(fragments);
-      if (i < 7) {
-        load_codes(tile_at, i + 1);
-      } else {  // the codes are in registers
+      if (i > 0) {
+        convert_codes(fragments);
+        if (i < 7) load_codes(tile_at, i + 1);
+      }
+      if (i == 7) {  // the codes are in registers
         __syncwarp();
         if (lane == 0) ptx::mbarrier_arrive(shared + L::kEmpty + stage * 8);
       }
@@ -446,7 +509,7 @@ struct CodeAccumulator {
         for (int j = 0; j < 32; ++j) out[m][j] = 0.f;
       }
 #pragma unroll 1
-      for (int done = 0; done < tiles; ++done, ++tile) accumulate_tile(tile);
+      for (int done = 0; done < tiles; ++done, ++tile) accumulate_tile(tile, done + 1 == tiles);
       ptx::mbarrier_wait(shared + L::kTotalsFull + (i & 1) * 8, i / 2 & 1);
       finish_segment(*task,
                      reinterpret_cast<const float*>(smem + L::kTotals) + (i & 1) * 2 * kWideRows);

@@ -129,9 +129,8 @@ struct WideScorer {
     ptx::pin_registers(s);
   }
 
-  // Weights of a tile from its scores; first: of the segment.
-  __device__ __forceinline__ float2 weigh_tile(const Segment& segment, int key, int last_query,
-                                               bool first) {
+  // Weights of a tile from its scores. Returns what those before are to be multiplied by.
+  __device__ __forceinline__ float2 weigh_tile(const Segment& segment, int key, int last_query) {
     const int count = min(kTile, segment.key_end - key);
     if (key + kTile > segment.key_len - last_query || count < kTile) {
       mask_scores(s, reinterpret_cast<const int*>(smem + L::kHidden) + warp * 16, key,
@@ -139,18 +138,28 @@ struct WideScorer {
     }
     float raised[2];
     find_largest(s, raised);
-    largest_of_lanes(raised);
-    float factor[2], offset[2], part[2];
+    // Mostly nobody's score exceeds the reference by much: then rows' maxima need not be known.
+    bool exceeds = false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float old = first ? kNegativeInfinity : maximum[r];
-      maximum[r] = lazy_maximum(old, raised[r] * p.scale_log2);
-      factor[r] = weight(old, maximum[r]);
-      offset[r] = offset_of(maximum[r]);
+      exceeds |= lazy_maximum(maximum[r], raised[r] * p.scale_log2) != maximum[r];
     }
+    float factor[2] = {1.f, 1.f}, offset[2], part[2];
+    if (__any_sync(~0u, exceeds)) {
+      largest_of_lanes(raised);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float old = maximum[r];
+        maximum[r] = lazy_maximum(old, raised[r] * p.scale_log2);
+        factor[r] = weight(old, maximum[r]);
+        sum[r] *= factor[r];
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) offset[r] = offset_of(maximum[r]);
     weigh_scores(s, p.scale_log2, offset, part);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) sum[r] = (first ? 0.f : sum[r] * factor[r]) + part[r];
+    for (int r = 0; r < 2; ++r) sum[r] += part[r];
     return {factor[0], factor[1]};
   }
 
@@ -194,7 +203,7 @@ struct WideScorer {
         if (lane < kParts * 2) {
           ptx::mbarrier_arrive(shared + L::kEmpty + (stage * kParts * 2 + lane) * 8);
         }
-        const float2 factor = weigh_tile(segment, key, rows.last_query, key == segment.key_begin);
+        const float2 factor = weigh_tile(segment, key, rows.last_query);
         ptx::mbarrier_wait(shared + L::kWeightsEmpty, (tile & 1) ^ 1);
         uint4* weights = reinterpret_cast<uint4*>(smem + L::kWeights) + thread;
 #pragma unroll

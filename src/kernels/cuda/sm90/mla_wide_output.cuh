@@ -104,14 +104,16 @@ struct WideOutput {
                                           const float (&log_sum)[2]) {
     const int slot = partial_slot(set.block, task.first_unit, task.total, task.blocks);
     PartialPiece* to = set.template piece<WidePieces>(slot, group * 64 + warp);
+    const uint64_t stays = ptx::evict_last_policy();  // as in TaggedSet
 #pragma unroll
     for (int step = 0; step < 8; ++step) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float* o = &out[step / 4][step % 4 * 16 + 2 * r];
-        __stcg(reinterpret_cast<uint4*>(to[(step * 2 + r) * 4].pairs) + lane,
-               uint4{ptx::pack_half(o[0], o[1]), ptx::pack_half(o[4], o[5]),
-                     ptx::pack_half(o[8], o[9]), ptx::pack_half(o[12], o[13])});
+        ptx::store(reinterpret_cast<uint4*>(to[(step * 2 + r) * 4].pairs) + lane,
+                   uint4{ptx::pack_half(o[0], o[1]), ptx::pack_half(o[4], o[5]),
+                         ptx::pack_half(o[8], o[9]), ptx::pack_half(o[12], o[13])},
+                   stays);
         if (lane % 4 == 0) __stcg(&to[(step * 2 + r) * 4].log_sum[lane / 4], log_sum[r]);
       }
     }

@@ -92,6 +92,14 @@ __device__ __forceinline__ uint64_t evict_first_policy() {
   return policy;
 }
 
+// A line written soon read again stays: it is not written back to memory in between. Not volatile:
+// the compiler may find it once for many stores.
+__device__ __forceinline__ uint64_t evict_last_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 // column: element index of the inner dimension; row: index of the outer one. Rows past the end of
 // the tensor are filled with zeros and still count their bytes on the barrier.
 __device__ __forceinline__ void tma_load_2d(uint32_t destination, const CUtensorMap* map,
@@ -121,6 +129,20 @@ __device__ __forceinline__ void bulk_load(uint32_t destination, const void* sour
           "r"(destination),
       "l"(source), "r"(bytes), "r"(barrier)
       : "memory");
+}
+
+// The other way; `bytes` as there. Stores of a thread up to a commit are a group.
+__device__ __forceinline__ void bulk_store(void* destination, uint32_t source, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(destination),
+               "r"(source), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void bulk_stores_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until the thread's groups have been read from shared memory.
+__device__ __forceinline__ void bulk_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
 // Orders ordinary shared stores before reads by the tensor cores or the copy engine.
@@ -259,16 +281,22 @@ __device__ __forceinline__ uint4 load_relaxed(const uint4* pointer) {
           static_cast<uint32_t>(high >> 32)};
 }
 
-__device__ __forceinline__ void store_relaxed(uint4* pointer, uint4 value) {
+__device__ __forceinline__ void store_relaxed(uint4* pointer, uint4 value, uint64_t policy) {
   asm volatile(
       "{\n"
       ".reg .b128 whole;\n"
       "mov.b128 whole, {%1, %2};\n"
-      "st.relaxed.gpu.global.b128 [%0], whole;\n"
+      "st.relaxed.gpu.global.L2::cache_hint.b128 [%0], whole, %3;\n"
       "}\n" ::"l"(pointer),
       "l"(value.x | static_cast<uint64_t>(value.y) << 32),
-      "l"(value.z | static_cast<uint64_t>(value.w) << 32)
+      "l"(value.z | static_cast<uint64_t>(value.w) << 32), "l"(policy)
       : "memory");
+}
+
+__device__ __forceinline__ void store(uint4* pointer, uint4 value, uint64_t policy) {
+  asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(pointer),
+               "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w), "l"(policy)
+               : "memory");
 }
 
 __device__ __forceinline__ uint32_t add_acquire_release(uint32_t* pointer, uint32_t value) {

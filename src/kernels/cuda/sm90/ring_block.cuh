@@ -228,7 +228,7 @@ __device__ __forceinline__ void ring_block(const GemmArgs& args, int chunks, con
   const int g = lane / 4;
   const int q = lane % 4;
   if (gated && args.split_out.to != nullptr) {
-    const SplitResults results(args, part, part.tile + warp, block.y, g, q);
+    const SplitResults<kBF16> results(args, part, part.tile + warp, block.y, g, q);
 #pragma unroll
     for (int i = 0; i < kRows / 2; ++i) results.store(i, silu_times(acc[0][i], acc[kTiles - 1][i]));
     return;
@@ -237,28 +237,17 @@ __device__ __forceinline__ void ring_block(const GemmArgs& args, int chunks, con
   if (!kGated && kRows == kRingRows && args.split_out.to != nullptr) {
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      const SplitResults results(args, part, part.tile + warp + kRingWarps * m, block.y, g, q);
+      const SplitResults<false> results(args, part, part.tile + warp + kRingWarps * m, block.y, g,
+                                        q);
 #pragma unroll
       for (int i = 0; i < kRows / 2; ++i) results.store(i, acc[m][i]);
     }
     return;
   }
+  if (gated) return store_gated(target, part.tile + warp, acc[0], acc[kTiles - 1], g, q);
 #pragma unroll
-  for (int m = 0; m < kTiles; ++m) {
-    if (gated && m > 0) break;
-#pragma unroll
-    for (int i = 0; i < kRows / 2; ++i) {
-      const int64_t output =
-          int64_t{part.tile + warp + kRingWarps * m} * kTileOutputs + g + (i % 4 >= 2 ? 8 : 0);
-      const int row = i / 4 * 8 + 2 * q + i % 2;
-      if (output >= part.n_out || row >= part.row_count) continue;
-      const int64_t at = target.place(row, output);
-      if (gated)
-        target.store(at, silu_times(acc[0][i], acc[kTiles - 1][i]));
-      else
-        target.finish(at, output, acc[m][i], target.before(at));
-    }
-  }
+  for (int m = 0; m < kTiles; ++m)
+    store_sums(target, part.tile + warp + kRingWarps * m, acc[m], g, q);
 }
 
 inline dim3 ring_grid(const GemmArgs& args, int block_results, int rows) {

@@ -64,18 +64,22 @@ template <int kRows>
 void launch_experts(cudaStream_t stream, const GemmArgs& args, const void* rows,
                     const SplitProduct* along) {
   if (along != nullptr) return launch_along<kRows>(stream, args, rows, *along);
-  if (args.gated)
-    return launch<2, kRows, false, true, false>(stream, args, ring_grid(args, 64, kRows), rows);
+  if (args.gated) {
+    const dim3 grid = ring_grid(args, 64, kRows);
+    return args.x_is_bf16 ? launch<2, kRows, true, true, false>(stream, args, grid, rows)
+                          : launch<2, kRows, false, true, false>(stream, args, grid, rows);
+  }
   const dim3 grid = ring_grid(args, 128, kRows);
   args.x_is_bf16 ? launch<2, kRows, true, false, false>(stream, args, grid, rows)
                  : launch<2, kRows, false, false, false>(stream, args, grid, rows);
 }
 
+template <bool kBF16>
 void launch_gated(cudaStream_t stream, const GemmArgs& args, const void* rows) {
   const dim3 grid = ring_grid(args, 64, kRingRows);
   if (fits_processors(grid, 1))
-    return launch<2, kRingRows, false, true, true>(stream, args, grid, rows);
-  launch<2, kRingRows, false, true, false>(stream, args, grid, rows);
+    return launch<2, kRingRows, kBF16, true, true>(stream, args, grid, rows);
+  launch<2, kRingRows, kBF16, true, false>(stream, args, grid, rows);
 }
 
 // With twice the outputs a block reads rows half as often, and is slower by itself.
@@ -107,7 +111,9 @@ void ring_product(cudaStream_t stream, const GemmArgs& args, const void* rows,
     if (args.tile_rows == 32) return launch_experts<32>(stream, args, rows, along);
     return launch_experts<kRingRows>(stream, args, rows, along);
   }
-  if (args.gated) return launch_gated(stream, args, rows);
+  if (args.gated)
+    return args.x_is_bf16 ? launch_gated<true>(stream, args, rows)
+                          : launch_gated<false>(stream, args, rows);
   args.x_is_bf16 ? launch_matrix<true>(stream, args, rows)
                  : launch_matrix<false>(stream, args, rows);
 }

@@ -1,25 +1,19 @@
 // `split_kernel` writes the rows as bf16 terms, as they will lie in shared memory (wide_layout.h).
-// `wide_kernel`: 128 or 256 outputs x 128 rows a block, two warpgroups; weights go from memory
-// straight into the registers of the warps that multiply them (they are packed as A operands), rows
-// come by bulk copies into a ring. Smaller tiles of rows are ring_product's.
+// They are multiplied by large_product.h in tiles of 128, by ring_product.h in smaller ones.
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product.cuh"
-#include "kernels/cuda/sm90/chunk_product.cuh"
-#include "kernels/cuda/sm90/ptx.h"
+#include "kernels/cuda/sm90/large_product.h"
 #include "kernels/cuda/sm90/ring_product.h"
 #include "kernels/cuda/sm90/split_rows.cuh"
-#include "kernels/cuda/sm90/wgmma.h"
 #include "kernels/cuda/sm90/wide_layout.h"
 #include "kernels/cuda/sm90/wide_product.h"
 
 namespace foresail::cuda {
 namespace {
 
-constexpr int kTermBytes = term_bytes(kWideRows);
-constexpr int kWarpgroup = 128;
-constexpr int kThreads = 2 * kWarpgroup;
+constexpr int kThreads = 256;
 constexpr int64_t kProcessors = 132;
 
 // Groups that share their rows share what is split.
@@ -35,8 +29,8 @@ int block_rows(const GemmArgs& args) {
   return 2 * large_blocks < kProcessors ? kRingRows : kWideRows;
 }
 
-// A warp: 8 rows x 64 inputs. Block x: eight chunks of inputs; y:
-// eight rows; z: group.
+// A warp: 8 rows x kSplitTogether chunks of inputs. Block x: those of eight warps; y: eight rows;
+// z: group.
 template <bool kBF16>
 __global__ void __launch_bounds__(kThreads)
     split_kernel(const __grid_constant__ GemmArgs args, int tile_rows, int chunks, uint4* scratch) {
@@ -45,13 +39,15 @@ __global__ void __launch_bounds__(kThreads)
   const int groups_of_tile = tile_rows / kGroupRows;
   const int tile = static_cast<int>(blockIdx.y) / groups_of_tile;
   const int group = static_cast<int>(blockIdx.y) % groups_of_tile;
-  const int chunk = static_cast<int>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
+  constexpr int kTogether = kSplitTogether<kBF16>;
+  const int chunk =
+      (static_cast<int>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp) * kTogether;
   Part part;
   if (!find_part(args, 0, tile, static_cast<int>(blockIdx.z), tile_rows, part)) return;
   if (chunk >= chunks || group * kGroupRows >= part.row_count) return;
   const int64_t tiles = gridDim.y / groups_of_tile;
-  split_chunk<kBF16>(args, part, blockIdx.z * tiles + tile, group, chunk, tile_rows, chunks,
-                     scratch);
+  split_chunks<kBF16, kTogether>(args, part, blockIdx.z * tiles + tile, group, chunk, tile_rows,
+                                 chunks, scratch);
 }
 
 struct NormSplitArgs {
@@ -111,142 +107,13 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Of kTiles times 64 outputs a warpgroup.
-template <int kTiles>
-constexpr int kStages = kTiles == 1 ? 3 : 4;  // such that two blocks, or one, fit a processor
-template <int kTiles, bool kBF16>
-constexpr int kSharedBytes = kStages<kTiles>* terms_of(kBF16) * kTermBytes + kAtomBytes;
-
-// Block x: kTiles * 128 outputs, or 128 results where they are gated (kTiles 2); y: 128 rows or an
-// expert's tile; z: group.
-template <int kTiles, bool kBF16, bool kGated>
-__global__ void __launch_bounds__(kThreads, kTiles == 1 ? 2 : 1)
-    wide_kernel(const __grid_constant__ GemmArgs args, int chunks, const std::byte* scratch) {
-  constexpr int kRing = kStages<kTiles>;
-  constexpr int kTerms = terms_of(kBF16);
-  constexpr int kStageBytes = kTerms * kTermBytes;
-  extern __shared__ std::byte raw[];
-  __shared__ uint64_t full[kRing], empty[kRing];
-
-  const int warpgroup = threadIdx.x / kWarpgroup;
-  const int warp = threadIdx.x % kWarpgroup / kWarp;
-  const int lane = threadIdx.x % kWarp;
-  constexpr int kResultTiles = kGated ? 1 : kTiles;  // of a warp
-  Part part;
-  if (!find_part(args, static_cast<int>(blockIdx.x) * 8 * kResultTiles,
-                 static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z), kWideRows, part))
-    return;
-  const uint32_t ring = (ptx::shared_address(raw) + kAtomBytes - 1) / kAtomBytes * kAtomBytes;
-  const int64_t split = args.x_group == 0 ? blockIdx.y : blockIdx.z * gridDim.y + blockIdx.y;
-  const std::byte* rows = scratch + split * chunks * kStageBytes;
-  const uint32_t term_bytes =
-      static_cast<uint32_t>((part.row_count + kGroupRows - 1) / kGroupRows) * kAtomBytes;
-  const auto start_copy = [&](int chunk) {
-    const uint32_t barrier = ptx::shared_address(&full[chunk % kRing]);
-    ptx::mbarrier_arrive_expect(barrier, kTerms * term_bytes);
-    for (int term = 0; term < kTerms; ++term)
-      ptx::bulk_load(ring + chunk % kRing * kStageBytes + term * kTermBytes,
-                     rows + static_cast<int64_t>(chunk) * kStageBytes + term * kTermBytes,
-                     term_bytes, barrier);
-  };
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < kRing; ++stage) {
-      ptx::mbarrier_init(ptx::shared_address(&full[stage]), 1);
-      ptx::mbarrier_init(ptx::shared_address(&empty[stage]), 2);
-    }
-    ptx::fence_mbarrier_init();
-    for (int chunk = 0; chunk < min(kRing, chunks); ++chunk) start_copy(chunk);
-  }
-
-  const int k_tiles = static_cast<int>(tile_count(args.n_in));
-  const int out_tiles = static_cast<int>(tile_count(part.n_out));
-  const int first_tile = part.tile + warpgroup * 4 * kResultTiles + warp;
-  // Past the last output the first tile is read again and its result thrown away.
-  const uint4* weight[kTiles];
-#pragma unroll
-  for (int m = 0; m < kTiles; ++m) {
-    const int tile = kGated ? first_tile : first_tile + 4 * m;
-    const int64_t half = kGated ? m * out_tiles : 0;
-    weight[m] =
-        part.weight + lane + (half + (tile < out_tiles ? tile : 0)) * int64_t{k_tiles} * kWarp;
-  }
-  uint4 next[kTiles][kChunkTiles];
-  const auto load_weights = [&](int chunk) {
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-      for (int k = 0; k < kChunkTiles; ++k)
-        // Past the last input the rows are zero, so any weights will do.
-        next[m][k] = __ldg(weight[m] + min(chunk * kChunkTiles + k, k_tiles - 1) * kWarp);
-  };
-  load_weights(0);
-  __syncthreads();
-
-  float acc[kTiles][64] = {};
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    const int stage = chunk % kRing;
-    uint32_t a[kTiles][kChunkTiles][4];
-    take_weights(next, a);
-    if (chunk + 1 < chunks) load_weights(chunk + 1);
-    ptx::mbarrier_wait(ptx::shared_address(&full[stage]), chunk / kRing % 2);
-    const uint64_t line = ptx::uniform_descriptor(ring + stage * kStageBytes);
-    start_chunk<kBF16, kTermBytes>(acc, a, line, chunk > 0);
-    // The stage of the chunk before is free once both warpgroups are done with it.
-    if (threadIdx.x == 0 && chunk > 0 && chunk - 1 + kRing < chunks) {
-      ptx::mbarrier_wait(ptx::shared_address(&empty[(chunk - 1) % kRing]), (chunk - 1) / kRing % 2);
-      start_copy(chunk - 1 + kRing);
-    }
-    __syncwarp();
-    ptx::wgmma_wait<0>();
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) ptx::pin_registers(acc[m]);
-    if (threadIdx.x % kWarpgroup == 0) ptx::mbarrier_arrive(ptx::shared_address(&empty[stage]));
-  }
-
-  const Target target{args, part};
-  const int g = lane / 4;
-  const int q = lane % 4;
-  if (kGated && args.split_out.to != nullptr) {
-    const SplitResults results(args, part, first_tile, blockIdx.y, g, q);
-#pragma unroll
-    for (int i = 0; i < 64; ++i) results.store(i, silu_times(acc[0][i], acc[kGated ? 1 : 0][i]));
-    return;
-  }
-#pragma unroll
-  for (int m = 0; m < kResultTiles; ++m)
-#pragma unroll
-    for (int i = 0; i < 64; ++i) {
-      const int64_t output = (first_tile + 4 * m) * kTileOutputs + g + (i % 4 >= 2 ? 8 : 0);
-      const int row = i / 4 * 8 + 2 * q + i % 2;
-      if (output >= part.n_out || row >= part.row_count) continue;
-      const int64_t at = target.place(row, output);
-      if constexpr (kGated)
-        target.store(at, silu_times(acc[0][i], acc[1][i]));
-      else
-        target.finish(at, output, acc[m][i], target.before(at));
-    }
-}
-
-template <int kTiles, bool kBF16, bool kGated>
-void launch_wide(cudaStream_t stream, const GemmArgs& args, const void* scratch) {
-  constexpr int kBlockResults = kGated ? 128 : 128 * kTiles;
-  const int64_t results = args.gated ? args.n_out / 2 : args.n_out;
-  const dim3 grid(static_cast<unsigned>((results + kBlockResults - 1) / kBlockResults),
-                  static_cast<unsigned>(row_tiles(args, kWideRows)),
-                  static_cast<unsigned>(args.groups));
-  const auto kernel = wide_kernel<kTiles, kBF16, kGated>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       kSharedBytes<kTiles, kBF16>);
-  kernel<<<grid, kThreads, kSharedBytes<kTiles, kBF16>, stream>>>(
-      args, static_cast<int>(chunk_count(args)), static_cast<const std::byte*>(scratch));
-}
-
 template <bool kBF16>
 void launch(cudaStream_t stream, const GemmArgs& args, void* scratch, bool is_split,
             const SplitProduct* along) {
   const auto chunks = static_cast<int>(chunk_count(args));
   const int tile_rows = block_rows(args);
-  const dim3 grid(static_cast<unsigned>((chunks + 7) / 8),
+  constexpr int kBlockChunks = kThreads / kWarp * kSplitTogether<kBF16>;
+  const dim3 grid(static_cast<unsigned>((chunks + kBlockChunks - 1) / kBlockChunks),
                   static_cast<unsigned>(row_tiles(args, tile_rows) * (tile_rows / kGroupRows)),
                   static_cast<unsigned>(split_groups(args)));
   if (!is_split && tile_rows == kRingRows && ring_splits_rows(args))
@@ -255,14 +122,7 @@ void launch(cudaStream_t stream, const GemmArgs& args, void* scratch, bool is_sp
     launch_early(stream, grid, kThreads, 0, split_kernel<kBF16>, args, tile_rows, chunks,
                  static_cast<uint4*>(scratch));
   if (tile_rows < kWideRows) return ring_product(stream, args, scratch, along);
-  if (args.gated) {
-    if constexpr (!kBF16) launch_wide<2, false, true>(stream, args, scratch);
-    return;
-  }
-  // Twice the outputs a block reads rows half as often, if there are blocks for all processors.
-  const int64_t large_blocks = (args.n_out + 255) / 256 * row_tiles(args, kWideRows) * args.groups;
-  if (large_blocks >= kProcessors) return launch_wide<2, kBF16, false>(stream, args, scratch);
-  launch_wide<1, kBF16, false>(stream, args, scratch);
+  large_product(stream, args, scratch);
 }
 
 }  // namespace
@@ -289,6 +149,10 @@ size_t wide_scratch_bytes(const GemmArgs& args) {
                              terms_of(args.x_is_bf16) * term_bytes(tile_rows));
 }
 
+bool wide_gates_rows(const GemmArgs& args) {
+  return is_wide(args) && args.groups == 1 && args.n_out % (2 * kTileOutputs) == 0;
+}
+
 bool has_small_tiles(const GemmArgs& args) {
   return block_rows(args) < kWideRows;
 }
@@ -300,10 +164,10 @@ bool takes_beside(const GemmArgs& args, const GemmArgs& beside) {
 }
 
 bool takes_along(const GemmArgs& experts, const GemmArgs& other) {
-  return experts.tiles != nullptr && experts.gated && experts.tile_rows < kWideRows &&
-         experts.beside.weight == nullptr && other.tiles == nullptr && other.groups == 1 &&
-         !other.gated && !other.x_is_bf16 && other.beside.weight == nullptr && is_wide(other) &&
-         block_rows(other) < kWideRows;
+  return experts.tiles != nullptr && experts.gated && !experts.x_is_bf16 &&
+         experts.tile_rows < kWideRows && experts.beside.weight == nullptr &&
+         other.tiles == nullptr && other.groups == 1 && !other.gated && !other.x_is_bf16 &&
+         other.beside.weight == nullptr && is_wide(other) && block_rows(other) < kWideRows;
 }
 
 SplitOut split_out_of(const GemmArgs& next, void* scratch) {
@@ -316,9 +180,14 @@ bool can_split_for(const GemmArgs& args, const GemmArgs& next) {
                         args.out_group == args.n_out && next.n_in == args.groups * args.n_out &&
                         !args.accumulate && args.scale == 1.0f && args.bias == nullptr &&
                         block_rows(args) < kWideRows;
-  return (args.gated || of_heads) && is_wide(args) && is_wide(next) && !next.x_is_bf16 &&
-         block_rows(next) % block_rows(args) == 0 && next.n_in % (kChunkTiles * kTileInputs) == 0 &&
-         (args.tiles == nullptr) == (next.tiles == nullptr);
+  if (!is_wide(args) || !is_wide(next) || next.n_in % (kChunkTiles * kTileInputs) != 0 ||
+      (args.tiles == nullptr) != (next.tiles == nullptr))
+    return false;
+  // A tile may be cut into several of the next only by large_product's bulk copies.
+  const int rows = block_rows(args);
+  const bool fits = block_rows(next) % rows == 0 ||
+                    (args.x_is_bf16 && args.tiles == nullptr && rows == kWideRows);
+  return fits && (args.gated ? args.x_is_bf16 == next.x_is_bf16 : of_heads && !next.x_is_bf16);
 }
 
 bool norms_and_splits(const Rows& x, const float* weight, const GemmArgs& product) {

@@ -31,6 +31,9 @@ size_t wide_scratch_bytes(const GemmArgs& args);
 void wide_product(cudaStream_t stream, const GemmArgs& args, void* scratch, bool is_split = false,
                   const SplitProduct* along = nullptr);
 
+// Whether its results may be gated, which gates_rows() (gemm.h) says of f32 rows alone.
+bool wide_gates_rows(const GemmArgs& args);
+
 // Whether it is ring_product's (ring_product.h).
 bool has_small_tiles(const GemmArgs& args);
 
