@@ -50,7 +50,7 @@ struct Request {
   std::shared_ptr<const Grammar> grammar = {};
   // Control tokens that cut the text: with one comes all text before it, and none of its own.
   std::vector<int32_t> marker_ids = {};
-  int priority = 0;  // greater runs first
+  int priority = 0;       // greater runs first
   bool is_probe = false;  // only asks whether the model runs: its tokens are in no statistics
   // Drafts per iteration, at most the engine's own number; 0: this request never speculates.
   std::optional<int> speculative_steps = {};
