@@ -187,7 +187,7 @@ TEST(RequestOptions, OutOfRangeIsRefusedByName) {
   EXPECT_EQ(refused([](Request& r) { r.input_ids = {-1}; }), "input_ids");
   EXPECT_EQ(refused([](Request& r) { r.input_ids = {129279}; }), "accepted");
   EXPECT_EQ(refused([](Request& r) { r.min_tokens = 5; }), "min_tokens");
-  EXPECT_EQ(refused([](Request& r) { r.speculative_steps = -1; }), "speculative");
+  EXPECT_EQ(refused([](Request& r) { r.speculative_steps = -1; }), "speculative_steps");
 }
 
 }  // namespace
