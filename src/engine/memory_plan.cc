@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "attention/attention_config.h"
 #include "base/error.h"
 #include "checkpoint/tensor_list.h"
 #include "engine/device.h"
@@ -89,10 +90,27 @@ const std::string& kv_cache_dtype(const ModelOptions& options) {
   return options.kv_cache_dtype == "auto" ? options.dtype : options.kv_cache_dtype;
 }
 
+// The keys and values that expanded prefill makes of the latents of one chunk, for all heads.
+uint64_t expanded_bytes(const ModelConfig& config, const ModelOptions& options,
+                        const std::string& device) {
+  if (options.attention_path == "absorbed") return 0;
+  const int64_t most = options.context_length > 0 ? options.context_length : kDefaultContext;
+  const int64_t keys = std::min<int64_t>(AttentionConfig{}.prefix_chunk_keys, most);
+  const auto f32_bytes = saturating_mul(static_cast<uint64_t>(4 * keys * config.head_count),
+                                        static_cast<uint64_t>(config.nope_dim + config.value_dim));
+  if (device != "cuda") return f32_bytes;
+  return saturating_add(f32_bytes, cuda_expanded_bytes(keys, static_cast<int>(config.head_count),
+                                                       static_cast<int>(config.nope_dim),
+                                                       static_cast<int>(config.rope_dim),
+                                                       static_cast<int>(config.value_dim)));
+}
+
 MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, bool with_mtp) {
   MemoryPlan plan;
   const std::string device = resolve_device(options.device);
   plan.workspace_bytes = device == "cuda" ? kCudaWorkspaceBytes : kWorkspaceBytes;
+  plan.workspace_bytes =
+      saturating_add(plan.workspace_bytes, expanded_bytes(config, options, device));
   plan.available_bytes = device_memory_bytes(device);
   if (device == "cuda" && !options.disable_cuda_graph)
     plan.graph_bytes = kMostRecordedPasses *

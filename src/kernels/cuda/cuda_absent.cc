@@ -31,6 +31,10 @@ uint64_t cuda_expert_bytes(int64_t, int64_t, int64_t) {
   return 0;
 }
 
+uint64_t cuda_expanded_bytes(int64_t, int, int, int, int) {
+  return 0;
+}
+
 std::unique_ptr<KernelSet> create_cuda_kernels(const CudaOptions&) {
   refuse();
 }

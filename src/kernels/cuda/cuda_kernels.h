@@ -37,6 +37,9 @@ constexpr int kMostRecordedPasses = 256;
 // where there is no CUDA.
 uint64_t cuda_expert_bytes(int64_t hidden, int64_t inner, int64_t experts);
 
+// The same for so many keys of expanded attention, beside those that it is given.
+uint64_t cuda_expanded_bytes(int64_t keys, int heads, int nope_dim, int rope_dim, int value_dim);
+
 struct CudaOptions {
   // Batch-invariant throughout: attention takes the general kernel, which is slower.
   bool deterministic = false;

@@ -106,6 +106,7 @@ void* CudaKernels::scratch(Scratch purpose, size_t size_bytes) {
     FORESAIL_CHECK(recording_.empty(), "scratch {} grew in a pass that was met before",
                    static_cast<int>(purpose));
     forget_recordings();
+    buffer = Buffer();  // or both would be there at once, which no plan counts
     buffer = Buffer(grown_scratch(size_bytes), memory_);
   }
   return buffer.data();

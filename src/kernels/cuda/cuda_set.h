@@ -188,7 +188,8 @@ class CudaKernels final : public KernelSet {
                               const GatedScratch& scratch) const;
   // norm.normed = the norm of x, if there is one, for that product. True: its rows are split, too.
   bool norm_rows(const MatrixView& x, const RowNorm& norm, const cuda::GemmArgs& product);
-  int64_t most_pairs(const MatrixView& x) const;  // of these rows, worked on together
+  // Of these rows, worked on together.
+  int64_t most_pairs(const MatrixView& x, int64_t inner) const;
   cuda::PairLists pair_lists(int64_t pairs, int64_t expert_count, int tile_rows);
   // A product and the next, of what the first gives. What the first returns is the next's: where
   // its rows lie split already, if they do.

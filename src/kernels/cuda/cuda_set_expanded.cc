@@ -79,6 +79,16 @@ void CudaKernels::expanded_attention(const MatrixView& q, int head_count, float 
   check("expanded_attention");
 }
 
+uint64_t cuda_expanded_bytes(int64_t keys, int heads, int nope_dim, int rope_dim, int value_dim) {
+  const cuda::ExpandedArgs args = {.heads = heads,
+                                   .nope_dim = nope_dim,
+                                   .rope_dim = rope_dim,
+                                   .value_dim = value_dim,
+                                   .softmax_scale = 1.0f,
+                                   .key_count = keys};
+  return cuda::fits_tiled_attention(args) ? grown_scratch(cuda::tiled_attention_bytes(args)) : 0;
+}
+
 void CudaKernels::merge_attention(const MatrixView& other, const MatrixView& other_lse,
                                   const MatrixView& out, const MatrixView& lse) {
   cuda::merge_attention(stream(), rows_of(other), rows_of(other_lse), rows_of(out), rows_of(lse));

@@ -14,7 +14,7 @@ namespace {
 // (row, choice) pairs worked on together: bounds the memory of a long prefill. Within so many, each
 // expert's weights are read once.
 constexpr int64_t kMostPairs = 8192;
-// Of bf16 rows, where nothing lies between the products but their one term.
+// Of bf16 rows whose gated results are left split: nothing lies between the products but one term.
 constexpr int64_t kMostBF16Pairs = 16384;
 
 size_t align_up(size_t size_bytes) {
@@ -188,9 +188,9 @@ cuda::ExpertTables CudaKernels::expert_tables(std::span<const ExpertWeights> exp
   return {table, table + experts.size()};
 }
 
-int64_t CudaKernels::most_pairs(const MatrixView& x) const {
+int64_t CudaKernels::most_pairs(const MatrixView& x, int64_t inner) const {
   const bool is_wide = has_sm90_ && !deterministic_ && cuda::has_vector_rows(product_of(x));
-  return is_wide && x.dtype == DType::kBF16 ? kMostBF16Pairs : kMostPairs;
+  return is_wide && x.dtype == DType::kBF16 && inner % 64 == 0 ? kMostBF16Pairs : kMostPairs;
 }
 
 uint64_t cuda_expert_bytes(int64_t hidden, int64_t inner, int64_t experts) {
@@ -311,7 +311,7 @@ void CudaKernels::experts(const MatrixView& x, std::span<const ExpertWeights> ex
   const int64_t inner = experts[0].down->n_in();
 
   // Pieces of one size: the last had too few rows for wide_product otherwise, and its own order.
-  const int64_t most_rows = std::max<int64_t>(most_pairs(x) / top_k, 1);
+  const int64_t most_rows = std::max<int64_t>(most_pairs(x, inner) / top_k, 1);
   const int64_t pieces = std::max<int64_t>((x.rows + most_rows - 1) / most_rows, 1);
   const int64_t piece_rows = (x.rows + pieces - 1) / pieces;
   for (int64_t first = 0; first < x.rows; first += piece_rows) {
@@ -364,11 +364,11 @@ bool CudaKernels::mix_listed(const MatrixView& x, const RowNorm& norm, const Mix
   cuda::RouteArgs route = route_args(scratch.logits, mixture.route);
   const int64_t pairs = x.rows * route.top_k;
   const MatrixView& rows = rows_behind(norm, x);
-  if (route.experts > cuda::kMostRoutedExperts || pairs > most_pairs(rows)) return false;
+  const int64_t inner = mixture.experts[0].down->n_in();
+  if (route.experts > cuda::kMostRoutedExperts || pairs > most_pairs(rows, inner)) return false;
   route.ids = scratch.ids;
   route.weights = scratch.weights;
   const auto expert_count = static_cast<int64_t>(mixture.experts.size());
-  const int64_t inner = mixture.experts[0].down->n_in();
   const int wide_rows = wide_tile_rows(product_of(rows), pairs, expert_count, inner);
   const int tile_rows = wide_rows > 0 ? wide_rows : cuda::expert_tile_rows(pairs, expert_count);
   // Comes zeroed, and every call leaves it so.

@@ -58,7 +58,7 @@ bool in_fours(const Rows& rows, uintptr_t number_bytes) {
 }
 
 void copy(cudaStream_t stream, const Rows& in, const int32_t* rows, float scale, const Rows& out) {
-  if (out.rows == 0) return;
+  if (out.rows == 0 || out.cols == 0) return;
   if (in.element == Element::kF32 && out.element == Element::kBF16 && rows == nullptr &&
       scale == 1.0f && in.cols == out.cols && in_fours(in, 4) && in_fours(out, 2)) {
     const int64_t count = out.rows * out.cols / 4;
@@ -219,7 +219,8 @@ void rotate_query(cudaStream_t stream, const Rows& q, int head_count, const Rope
                   const int32_t* positions, const float* row_scale) {
   if (q.rows == 0) return;
   const int pairs = head_count * rope.dim / 2;
-  const dim3 grid(blocks(q.rows), static_cast<unsigned>((pairs + kThreads - 1) / kThreads));
+  const dim3 grid(blocks(q.rows),
+                  static_cast<unsigned>(std::max((pairs + kThreads - 1) / kThreads, 1)));
   launch_early(stream, grid, kThreads, 0, rotate_kernel, static_cast<float*>(q.data), q.stride,
                head_count, static_cast<int>(q.cols / head_count), rope, positions, row_scale);
 }

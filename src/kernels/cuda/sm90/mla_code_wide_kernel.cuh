@@ -261,8 +261,8 @@ struct CodeScorer {
     sum[0] += part.x;
     sum[1] += part.y;
     if (lane == 0) reinterpret_cast<int*>(smem + L::kRescales)[buffer * 4 + warp] = moved;
-    ptx::fence_proxy_async();
     if (!kNext) clear_tail(tile % L::kStages, segment.key_end - key);
+    ptx::fence_proxy_async();
     ptx::mbarrier_arrive(shared + L::kWeightsFull + buffer * 8);
     if (lane == 0) ptx::mbarrier_arrive(shared + L::kEmpty + tile % L::kStages * 8);
     if (!kNext) return;
