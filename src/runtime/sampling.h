@@ -47,24 +47,14 @@ class Sampler {
   // Token for the row at `position` (the index the new token will have in the sequence).
   // `logits` [V] is changed in place. `blocked`: ids that must not be drawn (minimum length).
   // `allowed`: one bit per id, only these may be drawn; empty: all.
-  int32_t sample(std::span<float> logits, const SamplingParams& params, const TokenCounts& counts,
-                 int64_t position, std::span<const int32_t> blocked = {},
-                 std::span<const uint64_t> allowed = {});
+  static int32_t sample(std::span<float> logits, const SamplingParams& params,
+                        const TokenCounts& counts, int64_t position,
+                        std::span<const int32_t> blocked = {},
+                        std::span<const uint64_t> allowed = {});
   // The distribution that sample() draws from, for temperature > 0.
-  Distribution distribution(std::span<float> logits, const SamplingParams& params,
-                            const TokenCounts& counts, std::span<const int32_t> blocked = {});
-
-  struct Candidate {
-    int32_t token;
-    float logit;
-    double weight = 0.0;  // token_weight(), where it is needed
-  };
-
- private:
-  void keep_candidates(std::span<const float> logits, const SamplingParams& params);
-  void keep_top_p(const SamplingParams& params);
-
-  std::vector<Candidate> candidates_;
+  static Distribution distribution(std::span<float> logits, const SamplingParams& params,
+                                   const TokenCounts& counts,
+                                   std::span<const int32_t> blocked = {});
 };
 
 // What kernels need to draw as sample() does, and to change logits first.
