@@ -63,14 +63,17 @@ int32_t argmax(std::span<const float> logits) {
 int32_t coupled_argmax(std::span<const float> draft_logits, const SamplingParams& params,
                        int64_t position, std::span<const int32_t> token_of,
                        std::span<const uint64_t> allowed) {
-  if (params.temperature <= 0.0f && allowed.empty()) return argmax(draft_logits);
-  TokenRace race(draw_of(params, position));
-  for (size_t i = 0; i < draft_logits.size(); ++i) {
-    const int32_t token = token_of.empty() ? static_cast<int32_t>(i) : token_of[i];
-    if (!allowed.empty() && !allows(allowed.data(), token)) continue;
-    race.enter(static_cast<int32_t>(i), token, draft_logits[i]);
+  std::vector<float> under_mask;
+  if (!allowed.empty()) {
+    under_mask.assign(draft_logits.begin(), draft_logits.end());
+    for (size_t i = 0; i < under_mask.size(); ++i)
+      if (!allows(allowed.data(), token_of.empty() ? static_cast<int64_t>(i) : token_of[i]))
+        under_mask[i] = kBlocked;
+    draft_logits = under_mask;
   }
-  return race.winner();
+  if (params.temperature <= 0.0f) return argmax(draft_logits);
+  return draw_token(draft_logits, draw_of(params, position),
+                    token_of.empty() ? nullptr : token_of.data());
 }
 
 Distribution Sampler::distribution(std::span<float> logits, const SamplingParams& params,

@@ -61,8 +61,9 @@ class Sampler {
 TokenDraw draw_of(const SamplingParams& params, int64_t position);
 Penalties penalties_of(const SamplingParams& params);
 
-// What a drafter proposes for `position`: the largest of logit / temperature + the target's noise.
-// token_of maps draft ids to target ids; empty: the same. `allowed` as for sample(), of target ids.
+// What a drafter proposes for `position`: the largest of logit / temperature + the target's noise,
+// of what the request's top-k, top-p and min-p leave of its own logits. token_of maps draft ids to
+// target ids; empty: the same. `allowed` as for sample(), of target ids.
 int32_t coupled_argmax(std::span<const float> draft_logits, const SamplingParams& params,
                        int64_t position, std::span<const int32_t> token_of,
                        std::span<const uint64_t> allowed = {});
