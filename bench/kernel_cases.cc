@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <random>
 #include <set>
@@ -355,6 +356,25 @@ class CaseList {
         });
   }
 
+  // One row. Steep: as of a model, almost all of the mass on a few tokens.
+  void choose_truncated(const std::string& name, const TokenDraw& draw, int64_t vocab, bool steep) {
+    add("choose_tokens", fmt::format("{}, 1 x {}{}", name, vocab, steep ? ", steep" : ""),
+        4.0 * n(vocab), 2.0 * n(vocab), 1, [=](KernelSet& set) -> std::function<void()> {
+          auto logits = std::make_shared<Tensor>(DType::kF32, 1, vocab);
+          std::mt19937 random(1);
+          for (int64_t i = 0; i < vocab; ++i) {
+            const double u = static_cast<double>(random()) * 0x1p-32;
+            logits->buffer.as<float>()[i] =
+                static_cast<float>(steep ? 20.0 * std::pow(u, 8.0) : 8.0 * u);
+          }
+          return [&set, logits, drawn = draw]() mutable {
+            ++drawn.position;
+            int32_t token = 0;
+            set.choose_tokens(logits->view, {&drawn, 1}, nullptr, true, &token);
+          };
+        });
+  }
+
   void accept_drafts(int64_t rows) {
     add("accept_drafts", fmt::format("one request, {} rows", rows), 12.0 * n(rows), 0.0, 1,
         [=](KernelSet& set) -> std::function<void()> {
@@ -470,6 +490,12 @@ std::vector<KernelCase> kernel_cases(DType dtype) {
     list.rotate_query(rows);
     list.store_latent(rows);
     list.route(rows);
+  }
+  for (const auto& [vocab, steep] : {std::pair(131072, false), std::pair(8192, true)}) {
+    list.choose_truncated("whole", {1, 1.25}, vocab, steep);
+    list.choose_truncated("top-k 20", {1, 1.25, 0, 20}, vocab, steep);
+    list.choose_truncated("top-p 0.95", {1, 1.25, 0, 0, 0.95f}, vocab, steep);
+    list.choose_truncated("min-p 0.1", {1, 1.25, 0, 0, 1.0f, 0.1f}, vocab, steep);
   }
   return list.take();
 }

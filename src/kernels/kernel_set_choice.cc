@@ -3,9 +3,9 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/drawable_tokens.h"
 #include "kernels/kernel_set.h"
 #include "kernels/token_logprobs.h"
-#include "kernels/token_truncation.h"
 
 namespace foresail {
 namespace {
@@ -15,38 +15,9 @@ std::span<const float> logits_of(const MatrixView& logits, int64_t row) {
           static_cast<size_t>(logits.cols)};
 }
 
-// What top-k, top-p and min-p leave, as the sampler does it: ranked as a whole, cut where it must
-// be.
-std::vector<int32_t> drawable_tokens(std::span<const float> logits, const TokenDraw& draw) {
-  std::vector<int32_t> ids;
-  for (int32_t i = 0; i < static_cast<int32_t>(logits.size()); ++i)
-    if (rank_key(logits[i]) > 0) ids.push_back(i);
-  const bool truncates = draw.top_k > 0 || draw.top_p < 1.0f || draw.min_p > 0.0f;
-  if (draw.inverse_temperature == 0.0 || !truncates || ids.empty()) return ids;
-  std::stable_sort(ids.begin(), ids.end(),
-                   [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
-  if (draw.top_k > 0) ids.resize(std::min(ids.size(), static_cast<size_t>(draw.top_k)));
-  const auto weight = [&](int32_t id) {
-    return token_weight(logits[id], logits[ids[0]], draw.inverse_temperature);
-  };
-  uint64_t total = 0, mass = 0;
-  for (const int32_t id : ids) total += token_mass(weight(id));
-  size_t kept = 0;
-  while (kept < ids.size() &&
-         (kept == 0 || draw.top_p >= 1.0f || mass < mass_needed(draw.top_p, total)) &&
-         weight(ids[kept]) >= static_cast<double>(draw.min_p))
-    mass += token_mass(weight(ids[kept++]));
-  ids.resize(kept);
-  std::sort(ids.begin(), ids.end());
-  return ids;
-}
-
 int32_t choose(std::span<const float> logits, const TokenDraw& draw, const int32_t* token_map,
                bool marks) {
-  TokenRace race(draw);
-  for (const int32_t i : drawable_tokens(logits, draw))
-    race.enter(i, token_map == nullptr ? i : token_map[i], logits[i]);
-  const int32_t winner = race.winner();
+  const int32_t winner = draw_token(logits, draw, token_map);
   const int32_t token = token_map == nullptr ? winner : token_map[winner];
   return marks && std::isnan(logits[winner]) ? ~token : token;
 }

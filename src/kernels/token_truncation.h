@@ -22,10 +22,19 @@ FORESAIL_ANY_DEVICE inline float logit_of_key(uint32_t key) {
   return std::bit_cast<float>((key & 0x80000000u) != 0 ? key & 0x7FFFFFFFu : ~key);
 }
 
-// e^x for x <= 0, within one unit in the last place, from basic operations only (FreeBSD's e_exp.c,
-// Sun Microsystems 1993); 0 below -700.
-FORESAIL_ANY_DEVICE inline double plain_exp(double x) {
-  if (!(x > -700.0)) return 0.0;
+// The tokens that stay: with a greater key, or the same and no greater id. Key 0: all.
+struct RankCut {
+  uint32_t largest;  // key of the best token
+  uint32_t key;
+  int32_t id;
+};
+FORESAIL_ANY_DEVICE inline bool stays(const RankCut& cut, uint32_t key, int64_t id) {
+  return key > cut.key || (key == cut.key && id <= cut.id);
+}
+
+// e^x for -700 < x <= 0, within one unit in the last place, from basic operations only (FreeBSD's
+// e_exp.c, Sun Microsystems 1993).
+FORESAIL_ANY_DEVICE inline double plain_exp_near(double x) {
   const auto k = static_cast<int32_t>(x * 1.44269504088896338700e+00 - 0.5);
   const double high = x - k * 6.93147180369123816490e-01;
   const double low = k * 1.90821492927058770002e-10;
@@ -40,6 +49,10 @@ FORESAIL_ANY_DEVICE inline double plain_exp(double x) {
   const double y = 1.0 + (r * c / (2.0 - c) - low + high);
   return y * std::bit_cast<double>(static_cast<uint64_t>(0x3FF + k) << 52);
 }
+// As that; 0 below -700.
+FORESAIL_ANY_DEVICE inline double plain_exp(double x) {
+  return x > -700.0 ? plain_exp_near(x) : 0.0;
+}
 
 // Against the best token's, which is 1.
 FORESAIL_ANY_DEVICE inline double token_weight(float logit, float largest,
@@ -52,6 +65,8 @@ FORESAIL_ANY_DEVICE inline double token_weight(float logit, float largest,
 FORESAIL_ANY_DEVICE inline uint64_t token_mass(double weight) {
   return static_cast<uint64_t>(weight * 0x1p42);
 }
+// Logits so far below the best, over the temperature, have no mass left: 2^42 e^-30 < 1.
+constexpr double kMasslessDistance = 30.0;
 // A token stays while those before it hold less than this. The first stays whatever top_p is.
 FORESAIL_ANY_DEVICE inline uint64_t mass_needed(float top_p, uint64_t total) {
   const double exact = static_cast<double>(top_p) * static_cast<double>(total);

@@ -47,32 +47,23 @@ class Sampler {
   // Token for the row at `position` (the index the new token will have in the sequence).
   // `logits` [V] is changed in place. `blocked`: ids that must not be drawn (minimum length).
   // `allowed`: one bit per id, only these may be drawn; empty: all.
-  int32_t sample(std::span<float> logits, const SamplingParams& params, const TokenCounts& counts,
-                 int64_t position, std::span<const int32_t> blocked = {},
-                 std::span<const uint64_t> allowed = {});
+  static int32_t sample(std::span<float> logits, const SamplingParams& params,
+                        const TokenCounts& counts, int64_t position,
+                        std::span<const int32_t> blocked = {},
+                        std::span<const uint64_t> allowed = {});
   // The distribution that sample() draws from, for temperature > 0.
-  Distribution distribution(std::span<float> logits, const SamplingParams& params,
-                            const TokenCounts& counts, std::span<const int32_t> blocked = {});
-
-  struct Candidate {
-    int32_t token;
-    float logit;
-    double weight = 0.0;  // token_weight(), where it is needed
-  };
-
- private:
-  void keep_candidates(std::span<const float> logits, const SamplingParams& params);
-  void keep_top_p(const SamplingParams& params);
-
-  std::vector<Candidate> candidates_;
+  static Distribution distribution(std::span<float> logits, const SamplingParams& params,
+                                   const TokenCounts& counts,
+                                   std::span<const int32_t> blocked = {});
 };
 
 // What kernels need to draw as sample() does, and to change logits first.
 TokenDraw draw_of(const SamplingParams& params, int64_t position);
 Penalties penalties_of(const SamplingParams& params);
 
-// What a drafter proposes for `position`: the largest of logit / temperature + the target's noise.
-// token_of maps draft ids to target ids; empty: the same. `allowed` as for sample(), of target ids.
+// What a drafter proposes for `position`: the largest of logit / temperature + the target's noise,
+// of what the request's top-k, top-p and min-p leave of its own logits. token_of maps draft ids to
+// target ids; empty: the same. `allowed` as for sample(), of target ids.
 int32_t coupled_argmax(std::span<const float> draft_logits, const SamplingParams& params,
                        int64_t position, std::span<const int32_t> token_of,
                        std::span<const uint64_t> allowed = {});

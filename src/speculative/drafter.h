@@ -75,8 +75,8 @@ class Drafter {
     return false;
   }
   // Whether queue() can follow a verify pass of these requests, in place of extend and draft. It
-  // never waits; draws know nothing but temperature. Where not, it may be that it can once all
-  // passes that were queued before are known to learn().
+  // never waits; draws know nothing of grammars, nor of what else changes logits. Where not, it may
+  // be that it can once all passes that were queued before are known to learn().
   virtual bool can_queue(std::span<const QueuedVerify::Rows> requests) const {
     (void)requests;
     return false;

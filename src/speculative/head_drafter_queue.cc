@@ -30,15 +30,6 @@ int32_t kept_place(int32_t slot, int32_t position) {
   return slot * kMostKeptRows + position % kMostKeptRows;
 }
 
-// As coupled_argmax: proposals know nothing of the target's truncation.
-TokenDraw proposal_draw(const SamplingParams& sampling, int64_t position) {
-  TokenDraw draw = draw_of(sampling, position);
-  draw.top_k = 0;
-  draw.top_p = 1.0f;
-  draw.min_p = 0.0f;
-  return draw;
-}
-
 }  // namespace
 
 // Leaves rows of a pass waiting, one of each request.
@@ -229,7 +220,7 @@ void HeadDrafter::queue(const QueuedVerify& verify) {
     extended.push_back({request.page_table, {item.row_count, end}});
     looped.push_back({request.page_table, {1, end + 1}});
     // Entry p predicts position p + 2.
-    draws.push_back(proposal_draw(*request.sampling, end + 1));
+    draws.push_back(draw_of(*request.sampling, end + 1));
     pass_counts.push_back(std::max(0, request.steps - 1));
     most_passes = std::max(most_passes, pass_counts.back());
     waiting_[request.slot] = {};

@@ -88,7 +88,7 @@ int32_t Iteration::draw_from(RequestState& request, const MatrixView& logits, in
   const auto position = static_cast<int64_t>(request.tokens.size());
   const bool too_short = position < request.blocked_until;
   request.guide.find_allowed(allowed_);
-  int32_t token = sampler_.sample(
+  int32_t token = Sampler::sample(
       values, request.sampling, request.counts, position,
       too_short ? std::span<const int32_t>(request.blocked) : std::span<const int32_t>(), allowed_);
   // A NaN is never the largest, so the chosen logit is one only when there was no other.

@@ -241,7 +241,6 @@ class Iteration {
   PassPlanner& planner_;
   Drafter* drafter_;
   IterationOptions options_;
-  Sampler sampler_;
   MatrixView captured_;               // of the latest target pass, in the memory of the kernels
   Buffer states_;                     // its storage
   Buffer host_states_, host_logits_;  // copies where the host cannot read the originals

@@ -98,6 +98,35 @@ TEST_P(DeviceChoice, TokensAndDraftsAreTheHosts) {
 INSTANTIATE_TEST_SUITE_P(All, DeviceChoice, drafting_cases(kUnscriptedDraftings, {1, 16}),
                          drafting_case_name);
 
+// Drafts too are drawn from what truncation leaves, some requests beside others without.
+TEST(DeviceChoiceTruncated, TokensAndDraftsAreTheHosts) {
+  for (int index = 0; index < kUnscriptedDraftings; ++index) {
+    const Drafting& drafting = kDraftings[index];
+    EngineOptions options = tiny_options(drafting, 16);
+    Pair pair(options);
+    for (int steps = 1; steps <= 4; ++steps) {
+      SCOPED_TRACE(fmt::format("{} steps {}", drafting.name, steps));
+      std::vector<Request> requests = plain_requests(600 * index + steps, 8);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        SamplingParams& sampling = requests[i].sampling;
+        if (i % 4 != 3) sampling.temperature = 1.0f + 0.2f * static_cast<float>(i);
+        if (i % 3 == 0) sampling.top_k = 4 + static_cast<int>(i);
+        if (i % 4 == 1) sampling.top_p = 0.8f;
+        if (i % 5 == 2) sampling.min_p = 0.1f;
+      }
+      if (steps == 4) add_terms(requests);
+      options.speculative.steps = steps;
+      options.retract_every = steps == 2 ? 3 : 0;
+      options.late_results = steps == 3;
+      const bool ahead =
+          index < kHeadDraftings || drafting.algorithm == SpeculativeAlgorithm::kNone;
+      pair.expect_equal(options, requests);
+      if (options.late_results) pair.expect_equal(options, requests, ahead);
+    }
+    EXPECT_EQ(pair.kernels->linked_passes() > 0, index < kHeadDraftings);
+  }
+}
+
 // A batch with one request that the kernels can't draw for goes through the host, from step to step
 // as requests come and go.
 TEST(DeviceChoiceFallback, MixedRequestsEqualTheHosts) {

@@ -59,14 +59,23 @@ class GpuChoice : public GpuTest {
       logits.set(2, i, -INFINITY);
       logits.set(4, i, -3.0f);
     }
+    // As a draft head's reduced vocabulary.
+    std::vector<int32_t> map(vocab);
+    for (int64_t i = 0; i < vocab; ++i) map[i] = static_cast<int32_t>(i * 5 / 4 + 2);
+    Buffer device_map(vocab * sizeof(int32_t), set().memory());
+    set().memory().upload(device_map.data(), map.data(), device_map.size_bytes());
     const auto compare = [&](const std::vector<TokenDraw>& draws, const std::string& what) {
       const Copy device_logits = copy(logits);
       Buffer tokens(kRows * sizeof(int32_t), set().memory());
-      std::vector<int32_t> expected(kRows);
-      ref().choose_tokens(logits, draws, nullptr, true, expected.data());
       begin({.draws = draws});
-      set().choose_tokens(device_logits, draws, nullptr, true, tokens.as<int32_t>());
-      EXPECT_EQ(read_ints(set(), tokens, kRows), expected) << vocab << " " << what;
+      for (const bool mapped : {false, true}) {
+        std::vector<int32_t> expected(kRows);
+        ref().choose_tokens(logits, draws, mapped ? map.data() : nullptr, !mapped, expected.data());
+        set().choose_tokens(device_logits, draws, mapped ? device_map.as<int32_t>() : nullptr,
+                            !mapped, tokens.as<int32_t>());
+        EXPECT_EQ(read_ints(set(), tokens, kRows), expected)
+            << vocab << " " << what << " " << mapped;
+      }
     };
     const int top_ks[] = {0, 1, 3, 50, 100000};
     const float top_ps[] = {1.0f, 0.0f, 0.5f, 0.95f, 0.9999f};

@@ -287,6 +287,9 @@ TEST_P(GpuModelsSpeculation, TokensAndDraftsChosenOnTheGpuAreThoseChosenOnTheHos
   for (size_t i = requests.size(); i-- > 0;) {
     Request drawn = requests[i];
     drawn.sampling = {.temperature = 0.8f, .seed = i + 1};
+    if (i % 3 == 0) drawn.sampling.top_p = 0.9f;
+    if (i % 4 == 1) drawn.sampling.top_k = 20;
+    if (i % 5 == 2) drawn.sampling.min_p = 0.05f;
     drawn.max_tokens = full_or_brief<int64_t>(30 + 5 * static_cast<int64_t>(i), 3);
     requests.push_back(drawn);
   }

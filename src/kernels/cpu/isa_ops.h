@@ -3,10 +3,13 @@
 //
 // Objects of an instruction set must emit no shared inline function, or the linker could pick a
 // copy with AVX-512 inside for the whole binary: this header and those under isa/ therefore use no
-// std:: template and no inline function with external linkage.
+// std:: template and no inline function with external linkage, but for those of
+// token_truncation.h, which isa/masses.h inlines.
 #pragma once
 
 #include <stdint.h>
+
+#include "kernels/token_truncation.h"
 
 namespace foresail {
 
@@ -108,6 +111,11 @@ struct RopeArgs {
   bool half_split = false;
 };
 
+// Of token_masses: most tokens of a call, and what a unit of distance is cut into.
+constexpr int64_t kMostMasses = 512;
+constexpr double kMassBinsPerUnit = 64.0;
+constexpr int32_t kMassBins = static_cast<int32_t>(kMasslessDistance * kMassBinsPerUnit) + 1;
+
 struct IsaOps {
   const char* name = nullptr;
   // Outputs per weight panel.
@@ -140,6 +148,11 @@ struct IsaOps {
   // In place: sigmoid or softmax of n numbers.
   void (*sigmoid)(float* x, int64_t n) = nullptr;
   void (*softmax)(float* x, int64_t n) = nullptr;
+
+  // What token_mass() of token_weight() gives for each of n logits, none above `largest`, which is
+  // finite; and a number in [0, kMassBins) that never falls as the logit falls. NaN has no mass.
+  void (*token_masses)(const float* logits, int64_t n, float largest, double inverse_temperature,
+                       uint64_t* masses, int32_t* bins) = nullptr;
 
   // One set for bf16 products (falls to f32 ones without dot_bf16), one for f32.
   struct Attention {

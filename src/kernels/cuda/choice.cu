@@ -5,7 +5,6 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/row_logits.cuh"
 #include "kernels/cuda/truncation.h"
-#include "kernels/token_truncation.h"
 
 namespace foresail::cuda {
 namespace {

@@ -3,7 +3,6 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/row_logits.cuh"
-#include "kernels/token_truncation.h"
 
 namespace foresail::cuda {
 namespace {

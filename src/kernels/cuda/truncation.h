@@ -8,18 +8,9 @@
 #include <cstdint>
 
 #include "kernels/cuda/choice.h"
+#include "kernels/token_truncation.h"
 
 namespace foresail::cuda {
-
-// The tokens that stay: with a greater key, or the same and no greater id. Key 0: all.
-struct RankCut {
-  uint32_t largest;  // key of the best token
-  uint32_t key;
-  int32_t id;
-};
-__device__ __forceinline__ bool stays(const RankCut& cut, uint32_t key, int64_t id) {
-  return key > cut.key || (key == cut.key && id <= cut.id);
-}
 
 size_t truncation_workspace_bytes(int64_t rows);
 // Gives the cuts, [rows], in the workspace.

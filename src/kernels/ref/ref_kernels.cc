@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "kernels/element.h"
+#include "kernels/ref/ranked_tokens.h"
 
 namespace foresail {
 namespace {
@@ -139,6 +140,9 @@ class RefKernels final : public KernelSet {
     for (int64_t t = 0; t < in.rows; ++t)
       for (int64_t i = 0; i < in.cols; ++i) store_element(out, t, i, load_element(in, t, i));
   }
+
+  void choose_tokens(const MatrixView& logits, std::span<const TokenDraw> draws,
+                     const int32_t* token_map, bool marks, int32_t* tokens) override;
 
   void rotate_query(const MatrixView& q, int head_count, const RopeTable& rope,
                     std::span<const int32_t> positions, const float* row_scale) override {
@@ -351,6 +355,19 @@ class RefKernels final : public KernelSet {
 };
 
 // models.md §2.6 in float64. A NaN choice counts as -inf, so ids stay in range.
+void RefKernels::choose_tokens(const MatrixView& logits, std::span<const TokenDraw> draws,
+                               const int32_t* token_map, bool marks, int32_t* tokens) {
+  for (size_t row = 0; row < draws.size(); ++row) {
+    const std::span values(static_cast<const float*>(logits.data) + row * logits.stride,
+                           static_cast<size_t>(logits.cols));
+    TokenRace race(draws[row]);
+    for (const int32_t i : ranked_drawable_tokens(values, draws[row]))
+      race.enter(i, token_map == nullptr ? i : token_map[i], values[i]);
+    const int32_t token = token_map == nullptr ? race.winner() : token_map[race.winner()];
+    tokens[row] = marks && std::isnan(values[race.winner()]) ? ~token : token;
+  }
+}
+
 void RefKernels::route(const MatrixView& logits, const RouteParams& params, int32_t* ids,
                        float* weights) {
   const int expert_count = params.expert_count;

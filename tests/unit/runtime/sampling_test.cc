@@ -152,6 +152,36 @@ TEST(CoupledDraft, AgreesAsOftenAsTheBoundSays) {
   EXPECT_LT(rate, 1.0 - tv + 0.01);
 }
 
+TEST(CoupledDraft, ProposesWhatTheTargetsTruncationLeaves) {
+  const std::vector<float> logits = test_logits(40);
+  std::vector<int32_t> token_map;
+  std::vector<float> target(200, -std::numeric_limits<float>::infinity());
+  for (int32_t i = 0; i < 40; ++i) {
+    token_map.push_back(5 * i + 1);
+    target[token_map.back()] = logits[i];
+  }
+  // Those with an odd draft id.
+  std::vector<uint64_t> allowed(4);
+  for (const int32_t token : token_map)
+    if (token % 2 == 0) allowed[token / 64] |= uint64_t{1} << token % 64;
+  for (const SamplingParams& shape :
+       {SamplingParams{.temperature = 1.7f, .top_k = 7}, SamplingParams{.top_p = 0.6f},
+        SamplingParams{.temperature = 0.8f, .min_p = 0.2f},
+        SamplingParams{.temperature = 1.2f, .top_k = 9, .top_p = 0.8f, .min_p = 0.1f}})
+    for (uint64_t seed = 0; seed < 500; ++seed) {
+      SamplingParams params = shape;
+      params.seed = seed;
+      std::vector<float> row = logits;
+      EXPECT_EQ(coupled_argmax(logits, params, 5, {}), Sampler().sample(row, params, {}, 5));
+      row = target;
+      EXPECT_EQ(token_map[coupled_argmax(logits, params, 5, token_map)],
+                Sampler().sample(row, params, {}, 5));
+      row = target;
+      EXPECT_EQ(token_map[coupled_argmax(logits, params, 5, token_map, allowed)],
+                Sampler().sample(row, params, {}, 5, {}, allowed));
+    }
+}
+
 TEST(CoupledDraft, UsesTheNoiseOfTheTargetId) {
   const std::vector<int32_t> token_map = {7, 3, 39};
   const std::vector<float> draft = {0.3f, 0.1f, 0.2f};

@@ -7,6 +7,9 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/cpu/isa_select.h"
+#include "kernels/drawable_tokens.h"
+#include "kernels/ref/ranked_tokens.h"
 #include "kernels/ref/ref_kernels.h"
 #include "kernels/token_truncation.h"
 #include "runtime/sampling.h"
@@ -117,6 +120,95 @@ TEST(TokenChoice, TruncatedDrawsAreTheSamplers) {
         EXPECT_EQ(token, sampler.sample(logits, params, {}, position))
             << params.top_k << " " << params.top_p << " " << params.min_p << " " << temperature;
       }
+}
+
+// Every token of rows as hard as there are: the search for a cut meets its thresholds, ties at
+// them, no more tokens than it keeps, infinite and tiny differences.
+TEST(TokenChoice, DrawableTokensAreThoseOfTheRankedRow) {
+  const auto shaped = [](int shape, int64_t i) {
+    const double u = random_uniform(shape, i, RandomPurpose::kShuffle);
+    switch (shape) {
+      case 0:
+        return 8.0 * u;
+      case 1:
+        return 20.0 * std::pow(u, 8.0);
+      case 2:
+        return std::floor(40.0 * u);  // ties in and between the bins
+      case 3:
+        return u < 0.01 ? INFINITY : u;
+      case 4:
+        return 3e38 * (2.0 * u - 1.0);
+      case 5:
+        return 1.0 + 1e-7 * std::floor(20.0 * u);
+      case 6:
+        return u < 0.5 ? -INFINITY : (u < 0.6 ? NAN : -0.0 * (u < 0.8 ? 1.0 : -1.0));
+      case 7:
+        return static_cast<double>(i);  // each better than all before
+      case 8:
+        return -0.01 * static_cast<double>(i);
+      default:
+        return -2.5;  // all equal
+    }
+  };
+  const TokenDraw kinds[] = {{.top_k = 1},
+                             {.top_k = 20},
+                             {.top_k = 1700},
+                             {.top_k = 5000},
+                             {.top_p = 0.0f},
+                             {.top_p = 1e-6f},
+                             {.top_p = 0.5f},
+                             {.top_p = 0.95f},
+                             {.top_p = 0.9999f},
+                             {.top_p = std::nextafter(1.0f, 0.0f)},
+                             {.min_p = 1e-30f},
+                             {.min_p = 0.1f},
+                             {.min_p = 1.0f},
+                             {.top_k = 300, .top_p = 0.9f},
+                             {.top_k = 300, .min_p = 0.3f},
+                             {.top_p = 0.9f, .min_p = 0.05f},
+                             {.top_k = 2000, .top_p = 0.99f, .min_p = 1e-3f}};
+  for (int shape = 0; shape < 10; ++shape)
+    for (const int64_t vocab : {1, 511, 1700, 4099}) {
+      std::vector<float> logits;
+      for (int64_t i = 0; i < vocab; ++i) logits.push_back(static_cast<float>(shaped(shape, i)));
+      for (TokenDraw draw : kinds)
+        for (const double temperature : {1e-30, 0.05, 0.8, 7.0, 1e30}) {
+          draw.inverse_temperature = 1.0 / temperature;
+          const DrawableTokens drawable(logits, draw);
+          std::vector<int32_t> ids;
+          for (int32_t i = 0; i < vocab; ++i)
+            if (drawable.contains(logits[i], i)) ids.push_back(i);
+          ASSERT_EQ(ids, ranked_drawable_tokens(logits, draw))
+              << "shape " << shape << " vocab " << vocab << " temperature " << temperature
+              << " top-k " << draw.top_k << " top-p " << draw.top_p << " min-p " << draw.min_p;
+        }
+    }
+}
+
+TEST(TokenChoice, MassesOfEverySetAreTheSharedOnes) {
+  std::vector<float> logits;
+  for (int i = 0; i < kMostMasses - 3; ++i)
+    logits.push_back(3.5f - 0.09f * static_cast<float>(i % 401));
+  logits[5] = NAN;
+  logits[6] = -INFINITY;
+  logits[7] = -3e38f;
+  for (const IsaOps* isa : available_isa_ops())
+    for (const double inverse : {0.01, 1.0, 1.25, 40.0, 1e30}) {
+      uint64_t masses[kMostMasses];
+      int32_t bins[kMostMasses];
+      isa->token_masses(logits.data(), std::ssize(logits), 3.5f, inverse, masses, bins);
+      for (size_t i = 0; i < logits.size(); ++i) {
+        const bool drawn = rank_key(logits[i]) != 0;
+        EXPECT_EQ(masses[i], drawn ? token_mass(token_weight(logits[i], 3.5f, inverse)) : 0)
+            << isa->name << " " << logits[i] << " " << inverse;
+        EXPECT_GE(bins[i], 0);
+        EXPECT_LT(bins[i], kMassBins);
+        for (size_t j = 0; j < i; ++j)
+          if (logits[j] >= logits[i]) {
+            EXPECT_LE(bins[j], bins[i]) << isa->name;
+          }
+      }
+    }
 }
 
 TEST(TokenChoice, ARowThatIsNoNumberIsMarked) {

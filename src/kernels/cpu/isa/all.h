@@ -4,6 +4,7 @@
 
 // clang-format off
 #include "kernels/cpu/isa/math.h"            // exp, sums over lanes, rows of either type
+#include "kernels/cpu/isa/masses.h"          // of tokens
 #include "kernels/cpu/isa/rows.h"            // norms, activations, rotations
 #include "kernels/cpu/isa/tile.h"            // the micro-kernel
 #include "kernels/cpu/isa/pack_rows.h"

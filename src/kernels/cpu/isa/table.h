@@ -41,6 +41,7 @@ constexpr IsaOps make_ops(const char* name) {
   ops.attention_f32 = make_attention<F32Kind>();
   ops.fold = fold;
   ops.finish_lane = finish_lane;
+  ops.token_masses = token_masses;
   ops.read_stream = read_stream;
   ops.peak_loop = peak_loop;
   return ops;
