@@ -13,6 +13,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "apps/field_names.h"
 #include "apps/standard_error.h"
 #include "base/error.h"
 #include "base/utf8.h"
@@ -81,7 +82,7 @@ int run_program(CommandLine& line, int argc, char** argv) {
       throw_error(ErrorCode::kUsage, "cannot write to standard output");
     return 0;
   } catch (const Error& error) {
-    return report(error.what(), error.code());
+    return report(with_flags(error.what()), error.code());
   } catch (const std::bad_alloc&) {
     return report("not enough memory", ErrorCode::kDevice);
   } catch (const std::system_error& error) {  // a closed stdout, a full disk

@@ -1,5 +1,5 @@
 // Everything that decides how a model is loaded and served. Defaults are what a first user wants.
-// Plain values, read once at construction.
+// Plain values, read once at construction. Errors name them: "options.page_size".
 #pragma once
 
 #include <cstdint>

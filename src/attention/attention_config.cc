@@ -22,7 +22,7 @@ AttentionBackend parse_attention_backend(const std::string& name) {
   if (name == "indexed" || name == "flashinfer_mla") return AttentionBackend::kIndexed;
   if (name == "reference") return AttentionBackend::kReference;
   throw_error(ErrorCode::kUsage,
-              "--attention-backend {} is unknown: choose paged (aliases trtllm_mla, "
+              "options.attention_backend {} is unknown: choose paged (aliases trtllm_mla, "
               "tokenspeed_mla, flashmla), indexed (alias flashinfer_mla) or reference",
               name);
 }
@@ -32,7 +32,7 @@ std::optional<AttentionPath> parse_attention_path(const std::string& name) {
   if (name == "absorbed") return AttentionPath::kAbsorbed;
   if (name == "expanded") return AttentionPath::kExpanded;
   throw_error(ErrorCode::kUsage,
-              "--attention-path {} is unknown: choose auto, absorbed or expanded", name);
+              "options.attention_path {} is unknown: choose auto, absorbed or expanded", name);
 }
 
 }  // namespace foresail

@@ -51,7 +51,7 @@ class PageSize {
  public:
   explicit PageSize(int32_t tokens) : tokens_(tokens) {
     if (tokens != 1 && tokens != 16 && tokens != 32 && tokens != 64) {
-      throw_error(ErrorCode::kUsage, "--page-size {}: use 1, 16, 32 or 64", tokens);
+      throw_error(ErrorCode::kUsage, "options.page_size {}: use 1, 16, 32 or 64", tokens);
     }
   }
   int32_t tokens() const { return tokens_; }

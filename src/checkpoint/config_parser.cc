@@ -55,11 +55,13 @@ std::string_view family_of(std::string_view name) {
 void refuse_draft_head(const ConfigFields& fields, const std::string& architecture) {
   const DraftHeadSigns signs = draft_head_signs(fields, architecture);
   if (signs == DraftHeadSigns::kNone) return;
-  fields.fail("architectures",
-              fmt::format("this is a draft head, not a model: give its folder to "
-                          "--speculative-draft-model-path, with --speculative-algorithm {}, and "
-                          "the model that it was trained for as MODEL",
-                          signs == DraftHeadSigns::kEagle3 ? "EAGLE3" : "EAGLE"));
+  fields.fail(
+      "architectures",
+      fmt::format(
+          "this is a draft head, not a model: give its folder to "
+          "options.speculative.draft_model_path, with options.speculative.algorithm {}, and "
+          "the model that it was trained for as options.model_path",
+          signs == DraftHeadSigns::kEagle3 ? "EAGLE3" : "EAGLE"));
 }
 
 // The maths family; config.family keeps the model_type as written.

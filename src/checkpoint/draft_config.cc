@@ -100,9 +100,10 @@ void refuse_model(const ConfigFields& fields) {
       draft_head_signs(fields, first_architecture(fields)) != DraftHeadSigns::kNone)
     return;
   if (!fields.has("text_config") && fields.integer_or("num_hidden_layers", 1, 4096, 1) == 1) return;
-  fields.fail("architectures",
-              "this is a model, not a draft head: give the folder of a head that was trained for "
-              "MODEL, or draft with a model by --speculative-algorithm STANDALONE");
+  fields.fail(
+      "architectures",
+      "this is a model, not a draft head: give the folder of a head that was trained for "
+      "options.model_path, or draft with a model by options.speculative.algorithm STANDALONE");
 }
 
 }  // namespace

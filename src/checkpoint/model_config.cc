@@ -104,6 +104,8 @@ std::string hub_advice(const std::filesystem::path& model_dir) {
 
 void require_model_folder(const std::filesystem::path& model_dir) {
   const std::string name = model_dir.string();
+  if (name.empty())
+    throw_model_error("options.model_path is empty: give the folder that holds config.json");
   if (!is_present(model_dir))
     throw_model_error("{}: no such folder ({})", name, hub_advice(model_dir));
   std::error_code error;

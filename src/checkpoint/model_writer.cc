@@ -32,8 +32,8 @@ void prepare_folder(const std::filesystem::path& dir, uint64_t needed_bytes) {
   const auto space = std::filesystem::space(dir, error);
   if (!error && space.available < needed_bytes + kSpareBytes)
     throw_error(ErrorCode::kUsage,
-                "{} needs {} bytes but {} are free: use another disk or --layers", dir.string(),
-                needed_bytes, space.available);
+                "{} needs {} bytes but {} are free: use another disk or options.layers",
+                dir.string(), needed_bytes, space.available);
 }
 
 // Consecutive tensors, each group at most max_shard_bytes (or one tensor).

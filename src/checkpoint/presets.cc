@@ -163,10 +163,11 @@ Preset make_preset(std::string_view name, std::optional<int64_t> layers) {
   } else if (name == "kimi-k2-slice") {
     preset.config = kimi_k2_slice();
   } else {
-    throw_error(ErrorCode::kUsage, "--preset {} is not known: choose one of {}", name, all_names());
+    throw_error(ErrorCode::kUsage, "options.preset {} is not known: choose one of {}", name,
+                all_names());
   }
   if (layers && (*layers < 1 || *layers > kMaxLayers))
-    throw_error(ErrorCode::kUsage, "--layers {} is out of range: give 1 to {}", *layers,
+    throw_error(ErrorCode::kUsage, "options.layers {} is out of range: give 1 to {}", *layers,
                 kMaxLayers);
   preset.config.layer_count = layers.value_or(preset.config.layer_count);
   preset.config.layer_is_moe.assign(preset.config.layer_count, true);

@@ -12,13 +12,14 @@ namespace {
 
 void check_cuda_options(const ModelOptions& options, DType dtype) {
   if (dtype != DType::kBF16)
+    throw_error(ErrorCode::kUsage,
+                "options.device cuda multiplies bf16 weights: leave out options.dtype {} or choose "
+                "options.device cpu",
+                options.dtype);
+  if (parse_attention_backend(options.attention_backend) == AttentionBackend::kReference)
     throw_error(
         ErrorCode::kUsage,
-        "--device cuda multiplies bf16 weights: leave out --dtype {} or choose --device cpu",
-        options.dtype);
-  if (parse_attention_backend(options.attention_backend) == AttentionBackend::kReference)
-    throw_error(ErrorCode::kUsage,
-                "--attention-backend reference runs on the host: choose --device cpu for it");
+        "options.attention_backend reference runs on the host: choose options.device cpu for it");
 }
 
 }  // namespace
@@ -26,7 +27,8 @@ void check_cuda_options(const ModelOptions& options, DType dtype) {
 std::string resolve_device(const std::string& name) {
   if (name == "auto") return find_cuda_device() ? "cuda" : "cpu";
   if (name != "cpu" && name != "cuda" && name != "ref")
-    throw_error(ErrorCode::kUsage, "--device {} is unknown: choose cpu, cuda, auto or ref", name);
+    throw_error(ErrorCode::kUsage, "options.device {} is unknown: choose cpu, cuda, auto or ref",
+                name);
   return name;
 }
 

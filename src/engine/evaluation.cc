@@ -83,7 +83,7 @@ void check_token_ids(std::span<const int32_t> ids, const ModelConfig& config) {
 int64_t perplexity_window(int64_t asked, int64_t context_length) {
   const int64_t window = asked == 0 ? std::min(kDefaultWindow, context_length) : asked;
   if (window < 2 || window > context_length)
-    throw_error(ErrorCode::kUsage, "--window {} must lie between 2 and the context length {}",
+    throw_error(ErrorCode::kUsage, "options.window {} must lie between 2 and the context length {}",
                 window, context_length);
   return window;
 }
@@ -140,7 +140,7 @@ Perplexity evaluate_perplexity(LoadedModel& model, const Tokenizer& tokenizer,
   // over, stand those that the tokenizer puts before a text.
   const std::vector<int32_t> prefix = tokenizer.encode("", {.add_bos = true});
   if (static_cast<int64_t>(prefix.size()) > window / 2)
-    throw_error(ErrorCode::kUsage, "--window {} is too short: give at least {}", window,
+    throw_error(ErrorCode::kUsage, "options.window {} is too short: give at least {}", window,
                 2 * prefix.size());
   Pass0 pass(model, model.planner());
   int64_t scored_until = 1;  // the first token has no prediction
@@ -179,7 +179,7 @@ std::vector<NamedTensor> evaluate_drafts(LoadedModel& model, std::span<const int
   auto* drafter = dynamic_cast<HeadDrafter*>(model.drafter());
   if (drafter == nullptr)
     throw_error(ErrorCode::kUsage,
-                "eval drafts needs --speculative-algorithm MTP, EAGLE or EAGLE3");
+                "eval drafts needs options.speculative.algorithm MTP, EAGLE or EAGLE3");
   NamedTensor logits{"draft_logits", {steps, 0}, {}, {}}, states{"draft_state", {steps, 0}, {}, {}},
       drafts{"drafts", {steps}, {}, {}};
   drafter->observe([&](const HeadDrafter::Proposal& proposal, std::span<const float> row) {

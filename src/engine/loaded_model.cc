@@ -24,32 +24,34 @@ namespace {
 constexpr int kLongestNgram = 4;
 constexpr int kShortestNgram = 2;
 
-DType parse_dtype(const std::string& flag, const std::string& name) {
+DType parse_dtype(const std::string& name) {
   if (name == "f32" || name == "float32") return DType::kF32;
   if (name == "bf16" || name == "bfloat16") return DType::kBF16;
-  throw_error(ErrorCode::kUsage, "{} {} is unknown: choose bf16 or f32", flag, name);
+  throw_error(ErrorCode::kUsage, "options.dtype {} is unknown: choose bf16 or f32", name);
 }
 
 CacheFormat parse_cache_format(const ModelOptions& options, DType weights) {
   const std::string& name = options.kv_cache_dtype;
   const bool has_codes = name == "fp8_e4m3" || name == "fp8";
   if (!has_codes && options.kv_cache_scale != 1.0)
-    throw_error(ErrorCode::kUsage,
-                "--kv-cache-scale {} has no meaning with --kv-cache-dtype {}: leave it out or "
-                "choose fp8_e4m3",
-                options.kv_cache_scale, name);
+    throw_error(
+        ErrorCode::kUsage,
+        "options.kv_cache_scale {} has no meaning with options.kv_cache_dtype {}: leave it out or "
+        "choose fp8_e4m3",
+        options.kv_cache_scale, name);
   if (name == "auto") return {weights};
   if (has_codes) {
     // Written so that NaN is refused too.
     if (!(options.kv_cache_scale >= 1e-6 && options.kv_cache_scale <= 1e6))
-      throw_error(ErrorCode::kUsage, "--kv-cache-scale {} is out of range: choose 1e-6 to 1e6",
+      throw_error(ErrorCode::kUsage,
+                  "options.kv_cache_scale {} is out of range: choose 1e-6 to 1e6",
                   options.kv_cache_scale);
     return {DType::kF8E4M3, static_cast<float>(options.kv_cache_scale)};
   }
   if (name == "f32" || name == "float32") return {DType::kF32};
   if (name == "bf16" || name == "bfloat16") return {DType::kBF16};
   throw_error(ErrorCode::kUsage,
-              "--kv-cache-dtype {} is unknown: choose auto, bf16, f32 or fp8_e4m3", name);
+              "options.kv_cache_dtype {} is unknown: choose auto, bf16, f32 or fp8_e4m3", name);
 }
 
 // Whether the drafter is loaded from a folder of its own.
@@ -58,41 +60,44 @@ bool needs_draft_folder(SpeculativeAlgorithm algorithm) {
          algorithm == SpeculativeAlgorithm::kStandalone;
 }
 
-// What the flags alone tell; the rest of them is checked where it is used.
+// What the options alone tell; the rest of them is checked where it is used.
 void check_options(const ModelOptions& options) {
   if (options.load_format != "auto" && options.load_format != "safetensors" &&
       options.load_format != "dummy")
-    throw_error(ErrorCode::kUsage, "--load-format {} is unknown: choose auto, safetensors or dummy",
+    throw_error(ErrorCode::kUsage,
+                "options.load_format {} is unknown: choose auto, safetensors or dummy",
                 options.load_format);
   // False for NaN too.
-  const auto require = [](bool holds, std::string_view flag, auto value, const std::string& range) {
+  const auto require = [](bool holds, std::string_view field, auto value,
+                          const std::string& range) {
     if (!holds)
-      throw_error(ErrorCode::kUsage, "{} {} is out of range: choose {}", flag, value, range);
+      throw_error(ErrorCode::kUsage, "{} {} is out of range: choose {}", field, value, range);
   };
   const auto within = [](auto value, auto least, auto most) {
     return value >= least && value <= most;
   };
   const int slots = options.slot_count;
   const SpeculativeOptions& speculative = options.speculative;
-  require(within(options.threads, 0, 1024), "--threads", options.threads, "0 to 1024");
-  require(within(options.mem_fraction_static, 0.0, 1.0), "--mem-fraction-static",
+  require(within(options.threads, 0, 1024), "options.threads", options.threads, "0 to 1024");
+  require(within(options.mem_fraction_static, 0.0, 1.0), "options.mem_fraction_static",
           options.mem_fraction_static, "0 to 1");
-  require(options.context_length >= 0, "--context-length", options.context_length, "0 or more");
-  require(options.max_total_tokens >= 0, "--max-total-tokens", options.max_total_tokens,
+  require(options.context_length >= 0, "options.context_length", options.context_length,
           "0 or more");
-  require(within(slots, 1, kMostRunningRequests), "--max-running-requests", slots,
+  require(options.max_total_tokens >= 0, "options.max_total_tokens", options.max_total_tokens,
+          "0 or more");
+  require(within(slots, 1, kMostRunningRequests), "options.max_running_requests", slots,
           fmt::format("1 to {}", kMostRunningRequests));
-  require(within(speculative.steps, 0, kMostDrafts), "--speculative-num-steps", speculative.steps,
+  require(within(speculative.steps, 0, kMostDrafts), "options.speculative.steps", speculative.steps,
           fmt::format("0 to {}", kMostDrafts));
   if (const auto length = speculative.simulate_accept_length)
     require(within(*length, 1.0, static_cast<double>(kMostVerifyRows)),
-            "--speculative-simulate-accept-length", *length,
+            "options.speculative.simulate_accept_length", *length,
             fmt::format("1 to {}", kMostVerifyRows));
   PageSize(options.page_size);  // throws
   if (needs_draft_folder(speculative.algorithm) && speculative.draft_model_path.empty())
     throw_error(ErrorCode::kUsage,
-                "--speculative-algorithm EAGLE, EAGLE3 and STANDALONE need "
-                "--speculative-draft-model-path DIR");
+                "options.speculative.algorithm EAGLE, EAGLE3 and STANDALONE need "
+                "options.speculative.draft_model_path DIR");
 }
 
 AttentionConfig attention_config(const ModelOptions& options) {
@@ -104,7 +109,8 @@ AttentionConfig attention_config(const ModelOptions& options) {
   if ((config.fallback_backend == AttentionBackend::kReference) !=
       (config.backend == AttentionBackend::kReference))
     throw_error(ErrorCode::kUsage,
-                "--fallback-attention-backend {} and --attention-backend {} do not go together: "
+                "options.fallback_attention_backend {} and options.attention_backend {} do not go "
+                "together: "
                 "reference is for both or for none",
                 backend_name(config.fallback_backend), backend_name(config.backend));
   config.page_size = options.page_size;
@@ -128,16 +134,16 @@ SpeculativeAlgorithm parse_speculative_algorithm(const std::string& name) {
   if (upper == "EAGLE3") return SpeculativeAlgorithm::kEagle3;
   if (upper == "NGRAM") return SpeculativeAlgorithm::kNgram;
   if (upper == "STANDALONE") return SpeculativeAlgorithm::kStandalone;
-  throw_error(
-      ErrorCode::kUsage,
-      "--speculative-algorithm {} is unknown: choose MTP (alias NEXTN), EAGLE, EAGLE3, NGRAM, "
-      "STANDALONE or NONE",
-      name);
+  throw_error(ErrorCode::kUsage,
+              "options.speculative.algorithm {} is unknown: choose MTP (alias NEXTN), EAGLE, "
+              "EAGLE3, NGRAM, "
+              "STANDALONE or NONE",
+              name);
 }
 
 void check_model_options(const ModelOptions& options) {
   check_options(options);
-  parse_cache_format(options, parse_dtype("--dtype", options.dtype));
+  parse_cache_format(options, parse_dtype(options.dtype));
   attention_config(options);
 }
 
@@ -147,7 +153,7 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress,
   check_options(options_);
   options_.device = resolve_device(options_.device);
   const ModelConfig config = read_model_config(options_.model_path);
-  const DType dtype = parse_dtype("--dtype", options_.dtype);
+  const DType dtype = parse_dtype(options_.dtype);
   AttentionConfig attention = attention_config(options_);
   const CacheFormat cache_format = parse_cache_format(options_, dtype);
   const bool wants_mtp = options_.speculative.algorithm == SpeculativeAlgorithm::kMtp;
@@ -167,7 +173,7 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress,
   WeightLoader loader(*source, *kernels_, std::move(progress));
   if (wants_mtp && !MtpHead::present(config, loader))
     throw_error(ErrorCode::kUsage,
-                "--speculative-algorithm MTP: {} holds no MTP layer (no "
+                "options.speculative.algorithm MTP: {} holds no MTP layer (no "
                 "model.layers.{}.eh_proj.weight)",
                 options_.model_path, config.layer_count);
   if (options_.speculative.algorithm == SpeculativeAlgorithm::kEagle ||
@@ -176,7 +182,8 @@ LoadedModel::LoadedModel(ModelOptions options, LoadProgress progress,
     const bool is_eagle3 = read_draft_config(folder, config).names_eagle3;
     if (is_eagle3 && options_.speculative.algorithm == SpeculativeAlgorithm::kEagle)
       throw_error(ErrorCode::kUsage,
-                  "--speculative-algorithm EAGLE: {} is an EAGLE-3 head: choose EAGLE3", folder);
+                  "options.speculative.algorithm EAGLE: {} is an EAGLE-3 head: choose EAGLE3",
+                  folder);
   }
   model_ = std::make_unique<MlaModel>(config, loader, *kernels_, plan_.context_length + margin);
   pages_per_slot_ = ceil_div(plan_.context_length + margin, int64_t{options_.page_size});
@@ -246,7 +253,7 @@ void LoadedModel::load_drafter(WeightLoader& loader, CacheFormat cache_format) {
                     config().vocab_size);
       if (draft.max_positions < plan_.context_length)
         throw_error(ErrorCode::kUsage,
-                    "the draft model has {} positions: lower --context-length {} to that",
+                    "the draft model has {} positions: lower options.context_length {} to that",
                     draft.max_positions, plan_.context_length);
       const auto source = open_checkpoint(speculative.draft_model_path, draft);
       WeightLoader draft_loader(*source, *kernels_);

@@ -81,7 +81,7 @@ uint64_t available_memory_bytes() {
 
 void check_context_length(const ModelConfig& config, int64_t context_length) {
   if (context_length > config.max_positions)
-    throw_error(ErrorCode::kUsage, "--context-length {} exceeds the model's {} positions",
+    throw_error(ErrorCode::kUsage, "options.context_length {} exceeds the model's {} positions",
                 context_length, config.max_positions);
 }
 
@@ -131,7 +131,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
   plan.kv_bytes_per_token = static_cast<uint64_t>(cached_layers * config.latent_row_dim()) *
                             element_bytes(kv_cache_dtype(options));
   if (options.max_total_tokens > 0) {
-    plan.size_flag = "--max-total-tokens";
+    plan.size_field = "options.max_total_tokens";
     plan.cached_tokens = options.max_total_tokens;
   } else if (options.mem_fraction_static > 0.0) {
     const double share = options.mem_fraction_static * static_cast<double>(plan.available_bytes);
@@ -139,15 +139,16 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
     const auto fitting =
         static_cast<int64_t>(std::max(0.0, left / static_cast<double>(plan.kv_bytes_per_token)));
     if (fitting < plan.context_length)
-      throw_error(ErrorCode::kDevice,
-                  "--mem-fraction-static {} leaves {} tokens of cache, less than one context of "
-                  "{}: raise it, or lower --context-length",
-                  options.mem_fraction_static, fitting, plan.context_length);
+      throw_error(
+          ErrorCode::kDevice,
+          "options.mem_fraction_static {} leaves {} tokens of cache, less than one context of "
+          "{}: raise it, or lower options.context_length",
+          options.mem_fraction_static, fitting, plan.context_length);
     plan.cached_tokens = std::min(fitting, plan.context_length * options.slot_count);
   } else {
     // Requests rarely grow to their limit at once.
-    plan.tokens_per_flag = std::min(options.slot_count, kDefaultContexts);
-    plan.cached_tokens = plan.context_length * plan.tokens_per_flag;
+    plan.tokens_per_size = std::min(options.slot_count, kDefaultContexts);
+    plan.cached_tokens = plan.context_length * plan.tokens_per_size;
   }
   plan.kv_bytes =
       saturating_mul(plan.kv_bytes_per_token, static_cast<uint64_t>(plan.cached_tokens));
@@ -157,14 +158,14 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
 void require_fits(const MemoryPlan& plan) {
   if (plan.available_bytes == 0 || plan.total_bytes() <= plan.available_bytes) return;
   const uint64_t fixed = plan.fixed_bytes();
-  const uint64_t unit_bytes = plan.kv_bytes_per_token * static_cast<uint64_t>(plan.tokens_per_flag);
-  std::string advice =
-      plan.has_f32_weights ? "choose a smaller model or --dtype bf16" : "choose a smaller model";
+  const uint64_t unit_bytes = plan.kv_bytes_per_token * static_cast<uint64_t>(plan.tokens_per_size);
+  std::string advice = plan.has_f32_weights ? "choose a smaller model or options.dtype bf16"
+                                            : "choose a smaller model";
   if (fixed < plan.available_bytes && unit_bytes < plan.available_bytes - fixed)
-    advice =
-        fmt::format("{} {} would fit", plan.size_flag, (plan.available_bytes - fixed) / unit_bytes);
+    advice = fmt::format("{} {} would fit", plan.size_field,
+                         (plan.available_bytes - fixed) / unit_bytes);
   else if (fixed >= plan.available_bytes && plan.model_bytes() < plan.available_bytes)
-    advice = "lower --max-running-requests";
+    advice = "lower options.max_running_requests";
   throw_error(ErrorCode::kDevice,
               "not enough memory: need {} = weights {} + KV {} ({} tokens x {} bytes) + workspace "
               "{}{}, have {}: {}",

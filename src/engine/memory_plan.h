@@ -25,8 +25,8 @@ struct MemoryPlan {
   uint64_t kv_bytes_per_token = 0;
   bool has_f32_weights = false;  // half the bytes would do
   // What to lower where the cache does not fit, and how many tokens of cache one of it costs.
-  std::string_view size_flag = "--context-length";
-  int64_t tokens_per_flag = 1;
+  std::string_view size_field = "options.context_length";
+  int64_t tokens_per_size = 1;
   // However many requests run.
   uint64_t model_bytes() const {
     return saturating_add(saturating_add(weight_bytes, workspace_bytes), graph_bytes);
@@ -42,7 +42,7 @@ void check_context_length(const ModelConfig& config, int64_t context_length);
 // By name; what "auto" stands for.
 const std::string& kv_cache_dtype(const ModelOptions& options);
 MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, bool with_mtp);
-// Throws Error{kDevice} with the sum and the flag value that would fit.
+// Throws Error{kDevice} with the sum and the value that would fit.
 void require_fits(const MemoryPlan& plan);
 // MemAvailable of this machine, or the smaller limit of its control group.
 uint64_t available_memory_bytes();

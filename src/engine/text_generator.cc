@@ -33,7 +33,7 @@ void check_generation(const std::vector<int32_t>& prompt, const Request& request
                       int64_t context_length) {
   if (prompt.empty()) throw_error(ErrorCode::kUsage, "{}", kEmptyPrompt);
   if (request.max_tokens < 1)
-    throw_error(ErrorCode::kUsage, "--max-tokens {} must be at least 1", request.max_tokens);
+    throw_error(ErrorCode::kUsage, "request.max_tokens {} must be at least 1", request.max_tokens);
   Request as_ids = request;
   as_ids.prompt.clear();
   as_ids.input_ids = prompt;
@@ -47,8 +47,8 @@ void check_generation(const std::vector<int32_t>& prompt, const Request& request
         "This model's maximum context length is {} tokens: {} prompt tokens and {} new ones were "
         "asked for ({}{})",
         context_length, prompt.size(), request.max_tokens,
-        room < 1 ? "shorten the prompt" : fmt::format("lower --max-tokens to {}", room),
-        context_length < config.max_positions ? " or raise --context-length" : "");
+        room < 1 ? "shorten the prompt" : fmt::format("lower request.max_tokens to {}", room),
+        context_length < config.max_positions ? " or raise options.context_length" : "");
 }
 
 TextGenerator::TextGenerator(LoadedModel& model, const Tokenizer* tokenizer)

@@ -83,7 +83,7 @@ Result<std::vector<int32_t>> validate_request(const Request& request, const Toke
                        "min_tokens");
   if (request.speculative_steps && *request.speculative_steps < 0)
     return input_error(fmt::format("speculative_steps {} is below 0", *request.speculative_steps),
-                       "speculative");
+                       "speculative_steps");
   if (auto error = check_top_count(request.top_logprobs, "top_logprobs"))
     return tl::unexpected(*error);
   if (auto error = check_top_count(request.prompt_top_logprobs, "prompt_top_logprobs"))

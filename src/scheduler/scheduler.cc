@@ -7,11 +7,11 @@ namespace foresail {
 Scheduler::Scheduler(const SchedulerConfig& config)
     : config_(config), cache_(config.cache), rng_(config.schedule_seed) {
   if (config.chunk_tokens < Tokens{1}) {
-    throw_error(ErrorCode::kUsage, "--chunked-prefill-size {}: need at least 1",
+    throw_error(ErrorCode::kUsage, "options.chunked_prefill_size {}: need at least 1",
                 config.chunk_tokens.value);
   }
   if (config.cache.slots < 1) {
-    throw_error(ErrorCode::kUsage, "--max-running-requests {}: need at least 1",
+    throw_error(ErrorCode::kUsage, "options.max_running_requests {}: need at least 1",
                 config.cache.slots);
   }
   for (int32_t slot = config.cache.slots - 1; slot >= 0; --slot) {

@@ -92,13 +92,13 @@ ChatSyntax ChatSyntax::choose(const std::string& reasoning, const std::string& t
   if (reasoning == "auto")
     syntax.reasoning = detect_reasoning(chat_template);
   else if (reasoning != "none" && !(syntax.reasoning = find_reasoning_syntax(reasoning)))
-    throw_error(ErrorCode::kUsage, "--reasoning-parser {} is unknown: choose auto, none, {}",
+    throw_error(ErrorCode::kUsage, "options.reasoning_parser {} is unknown: choose auto, none, {}",
                 reasoning, fmt::join(reasoning_syntax_names(), ", "));
   if (tools == "auto")
     syntax.tools = detect_tools(chat_template);
   else if (tools != "none" && !(syntax.tools = find_tool_syntax(tools)))
-    throw_error(ErrorCode::kUsage, "--tool-call-parser {} is unknown: choose auto, none, {}", tools,
-                fmt::join(tool_syntax_names(), ", "));
+    throw_error(ErrorCode::kUsage, "options.tool_call_parser {} is unknown: choose auto, none, {}",
+                tools, fmt::join(tool_syntax_names(), ", "));
   for (size_t i = 0; i < kChatMarkerCount; ++i) {
     const std::string_view text = syntax.text(static_cast<ChatMarker>(i));
     if (!text.empty()) syntax.ids[i] = tokenizer.find_control(text);

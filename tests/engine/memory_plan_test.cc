@@ -109,20 +109,20 @@ TEST(MemoryPlan, AdvisesTheFlagThatHelps) {
   ModelOptions options = tales_options();
   const uint64_t token_bytes = plan_for(options).kv_bytes_per_token;
   EXPECT_THAT(refusal(plan_for(options), 100 * token_bytes),
-              HasSubstr("--context-length 100 would fit"));
+              HasSubstr("options.context_length 100 would fit"));
   options.slot_count = 16;
   EXPECT_THAT(refusal(plan_for(options), 100 * token_bytes),
-              HasSubstr("--context-length 12 would fit"));
+              HasSubstr("options.context_length 12 would fit"));
   options.max_total_tokens = 1000;
   EXPECT_THAT(refusal(plan_for(options), 100 * token_bytes),
-              HasSubstr("--max-total-tokens 100 would fit"));
+              HasSubstr("options.max_total_tokens 100 would fit"));
   // The rows of requests are what is too much.
   options.device = "cuda";
   options.slot_count = 4096;
   MemoryPlan plan = plan_for(options);
   EXPECT_GE(plan.token_term_bytes, 256u << 20);
   plan.available_bytes = plan.model_bytes() + plan.token_term_bytes / 2;
-  EXPECT_THAT(refusal_of(plan), HasSubstr(": lower --max-running-requests"));
+  EXPECT_THAT(refusal_of(plan), HasSubstr(": lower options.max_running_requests"));
 }
 
 TEST(MemoryPlan, ANarrowerDtypeIsAdvisedOnlyWhereThereIsOne) {
@@ -131,7 +131,8 @@ TEST(MemoryPlan, ANarrowerDtypeIsAdvisedOnlyWhereThereIsOne) {
     options.dtype = dtype;
     MemoryPlan plan = plan_for(options);
     plan.available_bytes = plan.weight_bytes / 2;
-    EXPECT_TRUE(refusal_of(plan).ends_with(": choose a smaller model or --dtype bf16")) << dtype;
+    EXPECT_TRUE(refusal_of(plan).ends_with(": choose a smaller model or options.dtype bf16"))
+        << dtype;
   }
   for (const char* dtype : {"bf16", "bfloat16"}) {
     options.dtype = dtype;

@@ -192,7 +192,7 @@ TEST(RequestOptions, OutOfRangeIsRefusedByName) {
               r.stop_token_ids = {5};
             }),
             "accepted");
-  EXPECT_EQ(refused([](Request& r) { r.speculative_steps = -1; }), "speculative");
+  EXPECT_EQ(refused([](Request& r) { r.speculative_steps = -1; }), "speculative_steps");
 }
 
 }  // namespace

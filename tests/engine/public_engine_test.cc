@@ -140,22 +140,30 @@ TEST(Engine, ThrowsForOptionsOutOfRange) {
       EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
     }
   };
-  throws([](EngineOptions& o) { o.threads = -1; }, "--threads -1 is out of range");
-  throws([](EngineOptions& o) { o.mem_fraction_static = 1.5; }, "--mem-fraction-static 1.5 is out");
-  throws([](EngineOptions& o) { o.mem_fraction_static = NAN; }, "--mem-fraction-static nan is out");
-  throws([](EngineOptions& o) { o.speculative.steps = 16; }, "--speculative-num-steps 16 is out");
-  throws([](EngineOptions& o) { o.page_size = 7; }, "--page-size 7");
-  throws([](EngineOptions& o) { o.page_size = 0; }, "--page-size 0");
-  throws([](EngineOptions& o) { o.context_length = -1; }, "--context-length -1 is out");
-  throws([](EngineOptions& o) { o.max_total_tokens = -5; }, "--max-total-tokens -5 is out");
-  throws([](EngineOptions& o) { o.max_running_requests = -1; }, "--max-running-requests -1 is out");
+  throws([](EngineOptions& o) { o.threads = -1; }, "options.threads -1 is out of range");
+  throws([](EngineOptions& o) { o.mem_fraction_static = 1.5; },
+         "options.mem_fraction_static 1.5 is out");
+  throws([](EngineOptions& o) { o.mem_fraction_static = NAN; },
+         "options.mem_fraction_static nan is out");
+  throws([](EngineOptions& o) { o.speculative.steps = 16; }, "options.speculative.steps 16 is out");
+  throws([](EngineOptions& o) { o.page_size = 7; }, "options.page_size 7: use 1, 16, 32 or 64");
+  throws([](EngineOptions& o) { o.page_size = 0; }, "options.page_size 0");
+  throws([](EngineOptions& o) { o.context_length = -1; }, "options.context_length -1 is out");
+  throws([](EngineOptions& o) { o.max_total_tokens = -5; }, "options.max_total_tokens -5 is out");
+  throws([](EngineOptions& o) { o.max_running_requests = -1; },
+         "options.max_running_requests -1 is out");
   throws([](EngineOptions& o) { o.max_running_requests = INT32_MAX; },
-         "--max-running-requests 2147483647 is out");
+         "options.max_running_requests 2147483647 is out");
   for (const double length : {0.5, 17.0, static_cast<double>(NAN)})
     throws([&](EngineOptions& o) { o.speculative.simulate_accept_length = length; },
-           "--speculative-simulate-accept-length");
-  throws([](EngineOptions& o) { o.chunked_prefill_size = 0; }, "--chunked-prefill-size 0");
-  throws([](EngineOptions& o) { o.max_running_requests = 0; }, "--max-running-requests 0");
+           "options.speculative.simulate_accept_length");
+  throws([](EngineOptions& o) { o.chunked_prefill_size = 0; }, "options.chunked_prefill_size 0");
+  throws([](EngineOptions& o) { o.max_running_requests = 0; }, "options.max_running_requests 0");
+  throws([](EngineOptions& o) { o.model_path = ""; }, "options.model_path is empty: give the");
+  throws([](EngineOptions& o) { o.dtype = "f64"; }, "options.dtype f64 is unknown");
+  throws([](EngineOptions& o) { o.device = "tpu"; }, "options.device tpu is unknown");
+  throws([](EngineOptions& o) { o.kv_cache_scale = 2; }, "options.kv_cache_scale 2 has no meaning");
+  throws([](EngineOptions& o) { o.context_length = 1 << 30; }, "options.context_length 1073741824");
 }
 
 TEST(Engine, ThrowsForAModelThatIsNotThere) {

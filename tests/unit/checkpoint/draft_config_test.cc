@@ -67,7 +67,7 @@ TEST(DraftConfig, AModelIsNoDraftHead) {
   const std::string error = error_of([&] { read_draft_config(model, read_model_config(model)); });
   EXPECT_THAT(error, HasSubstr("architectures is [\"DeepseekV3ForCausalLM\"]: this is a model, not "
                                "a draft head: give the folder of a head"));
-  EXPECT_THAT(error, HasSubstr("--speculative-algorithm STANDALONE"));
+  EXPECT_THAT(error, HasSubstr("options.speculative.algorithm STANDALONE"));
   // Early heads name the class of a model, of which they have one layer.
   const std::string early =
       R"({"architectures":["LlamaForCausalLM"],"draft_vocab_size":null,"eagle_config":null})";

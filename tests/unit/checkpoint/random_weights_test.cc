@@ -93,9 +93,9 @@ TEST(Presets, AllAreListedAndValid) {
                   total_of(all_tensors(make_preset("deepseek-v2-lite").config)).parameter_count),
               15.7e9, 1e8);
   EXPECT_THAT(error_of([] { make_preset("tiny"); }),
-              HasSubstr("--preset tiny is not known: choose one of tiny-mla, "));
+              HasSubstr("options.preset tiny is not known: choose one of tiny-mla, "));
   EXPECT_THAT(error_of([] { make_preset("tiny-mla", 0); }),
-              HasSubstr("--layers 0 is out of range"));
+              HasSubstr("options.layers 0 is out of range"));
 }
 
 TEST(WriteModel, ReadsBackEqualToDummyWeights) {
