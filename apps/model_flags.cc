@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "apps/engine_log.h"
 #include "apps/flag_checks.h"
 #include "apps/flag_groups.h"
 #include "apps/program.h"
@@ -75,6 +76,7 @@ void warn_of_begin_token(const std::string& model_path, const Tokenizer* tokeniz
 void add_model_flags(Command& command, ModelFlags& flags, bool speculative) {
   flags.command = &command;
   ModelOptions& options = flags.options;
+  options.log = engine_log();
   FlagGroup model(command, kModelGroup), device(command, kDeviceGroup), log(command, kLogGroup),
       attention(command, kAttentionGroup), speculation(command, kSpeculationGroup);
   model

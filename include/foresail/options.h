@@ -1,10 +1,12 @@
 // Everything that decides how a model is loaded and served. Defaults are what a first user wants.
-// Plain values, read once at construction. Errors name them: "options.page_size".
+// Plain values and a callback, read once at construction. Errors name them: "options.page_size".
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+
+#include "foresail/log.h"
 
 namespace foresail {
 
@@ -59,6 +61,7 @@ struct ModelOptions {
   double mem_fraction_static = 0.0;
   uint64_t seed = 0;
   SpeculativeOptions speculative;
+  LogCallback log = {};  // none: nothing is said
 };
 
 struct EngineOptions : ModelOptions {

@@ -1,10 +1,9 @@
 #include "engine/engine_loop.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "engine/device.h"
 #include "engine/measure_step_costs.h"
 #include "engine/record_steps.h"
@@ -74,7 +73,7 @@ EngineLoop::EngineLoop(LoadedModel& model, const Tokenizer* tokenizer, const Eng
       grammars_(tokenizer, model.config().eos_ids, model.config().vocab_size),
       scheduler_(scheduler_config(model, options)),
       executor_(model.iteration(), options.max_running_requests,
-                scheduler_.capacity().table_columns()) {
+                scheduler_.capacity().table_columns(), options.log) {
   const int32_t max_depth = scheduler_.capacity().max_draft_len();
   if (max_depth > 0 && options.speculative.adaptive)
     adaptive_depth_.emplace(measure_step_costs(model, options.max_running_requests, max_depth));
@@ -92,12 +91,13 @@ void EngineLoop::record_steps(const EngineOptions& options) {
       static_cast<int64_t>(record_decode_steps(model_, shapes, [&](size_t done, size_t total) {
         if (4 * done / total == 4 * shown / total) return;
         shown = done;
-        spdlog::info("recording decode steps: {} of {}", done, total);
+        write_log(options.log, LogLevel::kInfo, "recording decode steps: {} of {}", done, total);
       }));
   const uint64_t free_after = device_memory_bytes(model_.options().device);
-  spdlog::info("recorded {} decode steps in {:.2f} s, {} of device memory", totals_.recorded_steps,
-               seconds(Clock::now() - start),
-               format_bytes(free_before > free_after ? free_before - free_after : 0));
+  write_log(options.log, LogLevel::kInfo,
+            "recorded {} decode steps in {:.2f} s, {} of device memory", totals_.recorded_steps,
+            seconds(Clock::now() - start),
+            format_bytes(free_before > free_after ? free_before - free_after : 0));
 }
 
 int32_t EngineLoop::choose_draft_len() {

@@ -207,6 +207,7 @@ void LoadedModel::use_drafter(std::unique_ptr<Drafter> drafter) {
   IterationOptions iteration_options;
   iteration_options.simulate_accept_length = options_.speculative.simulate_accept_length;
   iteration_options.slot_count = options_.slot_count;
+  iteration_options.log = options_.log;
   iteration_ =
       std::make_unique<Iteration>(*model_, *store_, *planner_, drafter_.get(), iteration_options);
 }

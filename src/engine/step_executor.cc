@@ -1,13 +1,14 @@
 #include "engine/step_executor.h"
 
-#include <spdlog/spdlog.h>
+#include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 
 namespace foresail {
 
-StepExecutor::StepExecutor(Iteration& iteration, int32_t slots, int32_t columns)
-    : iteration_(iteration), table_(slots, columns), slots_(slots) {}
+StepExecutor::StepExecutor(Iteration& iteration, int32_t slots, int32_t columns, LogCallback log)
+    : iteration_(iteration), log_(std::move(log)), table_(slots, columns), slots_(slots) {}
 
 void StepExecutor::start(SlotId slot, RequestState state) {
   state.slot = slot.value;
@@ -24,7 +25,7 @@ StepOutcome StepExecutor::run(const StepPlan& plan) {
     if (plan.decode.empty()) return outcome;
     finish(plan, iteration_.start(decode_requests(plan)), outcome);
   } catch (const std::exception& error) {
-    spdlog::error("step {} failed: {}", plan.step, error.what());
+    log_failure(plan, error);
     return {.failed = true};
   }
   return outcome;
@@ -42,7 +43,7 @@ bool StepExecutor::launch(const StepPlan& plan) {
   try {
     launched.flight = iteration_.start_ahead(decode_requests(plan), latest());
   } catch (const std::exception& error) {
-    spdlog::error("step {} failed: {}", plan.step, error.what());
+    log_failure(plan, error);
   }
   launched_.push_back(std::move(launched));
   return launched_.back().flight.has_value();
@@ -56,7 +57,7 @@ StepOutcome StepExecutor::collect() {
   try {
     finish(launched.plan, *launched.flight, outcome);
   } catch (const std::exception& error) {
-    spdlog::error("step {} failed: {}", launched.plan.step, error.what());
+    log_failure(launched.plan, error);
     return {.failed = true};
   }
   return outcome;
@@ -90,6 +91,10 @@ void StepExecutor::prefill(const StepPlan& plan, StepOutcome& outcome) {
                                        .logprobs = std::move(state.logprobs),
                                        .prompt_logprobs = std::move(state.prompt_logprobs)}});
   }
+}
+
+void StepExecutor::log_failure(const StepPlan& plan, const std::exception& error) const {
+  write_log(log_, LogLevel::kError, "step {} failed: {}", plan.step, error.what());
 }
 
 std::vector<DecodeRequest> StepExecutor::decode_requests(const StepPlan& plan) {

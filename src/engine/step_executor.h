@@ -4,10 +4,12 @@
 #pragma once
 
 #include <deque>
+#include <exception>
 #include <optional>
 #include <vector>
 
 #include "cache/page_table.h"
+#include "foresail/log.h"
 #include "scheduler/step_plan.h"
 #include "speculative/iteration.h"
 
@@ -27,7 +29,7 @@ struct StepOutcome {
 
 class StepExecutor {
  public:
-  StepExecutor(Iteration& iteration, int32_t slots, int32_t columns);
+  StepExecutor(Iteration& iteration, int32_t slots, int32_t columns, LogCallback log);
 
   // The slot's state begins anew; before the step whose first chunk is in the slot.
   void start(SlotId slot, RequestState state);
@@ -46,9 +48,11 @@ class StepExecutor {
   void prefill(const StepPlan& plan, StepOutcome& outcome);
   std::vector<DecodeRequest> decode_requests(const StepPlan& plan);
   void finish(const StepPlan& plan, const Flight& flight, StepOutcome& outcome);
+  void log_failure(const StepPlan& plan, const std::exception& error) const;
   const Flight* latest() const { return launched_.empty() ? nullptr : &*launched_.back().flight; }
 
   Iteration& iteration_;
+  LogCallback log_;
   PageTable table_;
   std::vector<RequestState> slots_;
   struct Launched {

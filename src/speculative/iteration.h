@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "attention/pass_planner.h"
+#include "foresail/log.h"
 #include "foresail/output.h"
 #include "grammar/output_guide.h"
 #include "model/mla_model.h"
@@ -105,6 +106,7 @@ struct IterationOptions {
   // model's; callers must mark every figure.
   std::optional<double> simulate_accept_length;
   int32_t slot_count = 1;  // slots of requests are below it
+  LogCallback log = {};
 };
 
 class Iteration {

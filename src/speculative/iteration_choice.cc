@@ -1,13 +1,12 @@
 // The part of Iteration that leaves the choice of tokens to the kernels: which batches it can, what
 // they have to know of a request for it, where the tokens lie, how they come to the host.
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
 #include "base/checked_math.h"
+#include "base/log.h"
 #include "model/scratch.h"
 #include "speculative/iteration.h"
 
@@ -53,10 +52,10 @@ bool Iteration::has_term_memory() {
                   model_.kernels().memory());
     return true;
   } catch (const std::exception& error) {
-    spdlog::warn(
-        "the host draws for a request with penalties, biases or a grammar, which is "
-        "slower: {}",
-        error.what());
+    write_log(options_.log, LogLevel::kWarning,
+              "the host draws for a request with penalties, biases or a grammar, which is "
+              "slower: {}",
+              error.what());
     return false;
   }
 }

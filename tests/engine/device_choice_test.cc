@@ -250,6 +250,10 @@ TEST(DeviceChoiceMemory, WithoutTokenCountsTheHostDraws) {
     EngineOptions options = tiny_options(kDraftings[0], 16);
     options.speculative.steps = 3;
     options.late_results = ahead;
+    std::vector<std::string> warnings;
+    options.log = [&](LogLevel level, const std::string& message) {
+      if (level == LogLevel::kWarning) warnings.push_back(message);
+    };
     Pair pair(options);
     std::vector<Request> requests = plain_requests(95, 6);
     add_terms(requests);
@@ -268,6 +272,8 @@ TEST(DeviceChoiceMemory, WithoutTokenCountsTheHostDraws) {
     const auto& choices = pair.device.iteration().host_choices();
     EXPECT_GT(choices[static_cast<size_t>(HostChoice::kMemory)], 0);
     EXPECT_GT(choices[static_cast<size_t>(HostChoice::kNone)], 0);
+    ASSERT_FALSE(warnings.empty());
+    EXPECT_TRUE(warnings[0].starts_with("the host draws for a request with ")) << warnings[0];
     // At most once for every request and slot that it has, not for every step.
     EXPECT_LE(pair.kernels->allocations_of(table), 2 * std::ssize(requests));
     // Whoever comes when there is memory has them.
