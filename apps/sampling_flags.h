@@ -5,8 +5,8 @@
 
 #include "apps/flag_checks.h"
 #include "apps/flag_groups.h"
+#include "engine/sampling_defaults.h"
 #include "engine/text_generator.h"
-#include "server/served_model.h"
 
 namespace foresail {
 

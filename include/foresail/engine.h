@@ -1,5 +1,6 @@
 // The engine to embed: loads a model, serves any number of requests at once on its own thread.
-// No globals, no signal handlers, no output of its own, no exit().
+// No globals, no signal handlers, no exit(), and no output but through the log callback of its
+// options; of a broken invariant of its own it prints the values and aborts.
 // Any thread may submit; a Stream is used by one thread at a time.
 #pragma once
 
@@ -10,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "foresail/chat.h"
 #include "foresail/options.h"
 #include "foresail/output.h"
 #include "foresail/request.h"
@@ -18,7 +20,9 @@ namespace foresail {
 
 struct RequestError {
   std::string message;  // one line, says what to change
-  std::string param;    // the field at fault, empty when none
+  // The field at fault, empty when none: of Request or its sampling, of Chat; "stop" for stops, and
+  // "json_schema" or "regex" for an output_pattern of that format.
+  std::string param;
 };
 
 struct StreamState;
@@ -73,20 +77,23 @@ class Stream {
   std::shared_ptr<StreamState> state_;
 };
 
-// A stream, or why there is none.
-class SubmitResult {
+// What was asked for, or why there is none.
+template <typename Value>
+class OrError {
  public:
-  SubmitResult(Stream stream) : value_(std::move(stream)) {}
-  SubmitResult(RequestError error) : value_(std::move(error)) {}
+  OrError(Value value) : value_(std::move(value)) {}
+  OrError(RequestError error) : value_(std::move(error)) {}
 
-  explicit operator bool() const { return std::holds_alternative<Stream>(value_); }
-  Stream& operator*() { return std::get<Stream>(value_); }
-  Stream* operator->() { return &std::get<Stream>(value_); }
+  explicit operator bool() const { return std::holds_alternative<Value>(value_); }
+  Value& operator*() { return std::get<Value>(value_); }
+  Value* operator->() { return &std::get<Value>(value_); }
   const RequestError& error() const { return std::get<RequestError>(value_); }
 
  private:
-  std::variant<Stream, RequestError> value_;
+  std::variant<Value, RequestError> value_;
 };
+
+using SubmitResult = OrError<Stream>;
 
 class Engine {
  public:
@@ -110,7 +117,17 @@ class Engine {
   // Lets go of every cached prefix. False, and nothing happens, while requests run or wait.
   bool flush_cache();
 
-  // Without a tokenizer in the model folder: no ids, empty text.
+  // The prompt of a conversation, for Request::input_ids, through the model's own chat template.
+  // Only what the template writes itself becomes control tokens, never a message's text. Refused
+  // where the model has no tokenizer or no template, and where the template refuses.
+  OrError<std::vector<int32_t>> encode_chat(const Chat& chat) const;
+  // How generation_config.json of the model asks to be drawn from, for Request::sampling; without
+  // that file, and of what it leaves out, the defaults of SamplingParams. A Request does not take
+  // them by itself. Reads the file; throws std::runtime_error where it is faulty.
+  SamplingParams default_sampling() const;
+
+  // Without a tokenizer in the model folder: no ids, empty text. A text never becomes control
+  // tokens; encode_chat() brings those of a conversation.
   std::vector<int32_t> tokenize(const std::string& text) const;
   std::string detokenize(const std::vector<int32_t>& ids) const;
   // The longest prompt and output together.

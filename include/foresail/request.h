@@ -11,6 +11,7 @@
 
 namespace foresail {
 
+// Engine::default_sampling() has those that the model's generation_config.json asks for instead.
 struct SamplingParams {
   float temperature = 1.0f;  // 0: greedy
   int top_k = 0;             // 0: off
@@ -20,7 +21,9 @@ struct SamplingParams {
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
   std::vector<std::pair<int32_t, float>> logit_bias = {};
-  uint64_t seed = 0;  // a draw depends on (seed, position) only, never on what else is running
+  // A draw depends on (seed, position) only, never on what else is running: equal requests with
+  // equal seeds get equal texts, so who wants several gives each a seed of its own.
+  uint64_t seed = 0;
 
   bool has_penalties() const {
     return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;
@@ -35,7 +38,7 @@ enum class OutputFormat { kText, kJsonObject, kJsonSchema, kRegex };
 
 struct Request {
   std::string prompt = {};              // text, or
-  std::vector<int32_t> input_ids = {};  // tokens
+  std::vector<int32_t> input_ids = {};  // tokens, those of Engine::encode_chat() for example
   int64_t max_tokens = 128;
   int64_t min_tokens = 0;  // until then no end token is drawn, and stops are not looked for
   SamplingParams sampling;

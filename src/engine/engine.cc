@@ -1,6 +1,7 @@
 #include "foresail/engine.h"
 
 #include "engine/engine_thread.h"
+#include "engine/sampling_defaults.h"
 
 namespace foresail {
 
@@ -86,6 +87,16 @@ void Engine::drain(std::chrono::milliseconds timeout) {
 
 bool Engine::flush_cache() {
   return thread_->flush_cache();
+}
+
+OrError<std::vector<int32_t>> Engine::encode_chat(const Chat& chat) const {
+  Result<std::vector<int32_t>> ids = thread_->encode_chat(chat);
+  if (!ids) return RequestError{ids.error().message, ids.error().param};
+  return *std::move(ids);
+}
+
+SamplingParams Engine::default_sampling() const {
+  return read_sampling_defaults(thread_->model_path());
 }
 
 std::vector<int32_t> Engine::tokenize(const std::string& text) const {

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "base/memory_reserve.h"
+#include "engine/chat_input.h"
 #include "engine/load_tokenizer.h"
+#include "text/chat_prompt.h"
 
 namespace foresail {
 namespace {
@@ -107,6 +109,7 @@ bool EngineInbox::wait_all_ended(std::chrono::milliseconds timeout) {
 
 EngineThread::EngineThread(EngineOptions options)
     : tokenizer_(find_tokenizer(options.model_path)),
+      chat_template_(ChatTemplate::find(options.model_path)),
       model_(with_slots(options)),
       loop_(model_, tokenizer_.get(), options),
       stats_(loop_.stats()),
@@ -136,6 +139,15 @@ std::vector<SubmitResult> EngineThread::submit(std::vector<Request> requests) {
   for (SubmitResult& result : results)
     if (result) result = RequestError{"the engine is shutting down", ""};
   return results;
+}
+
+Result<std::vector<int32_t>> EngineThread::encode_chat(const Chat& chat) const {
+  if (tokenizer_ == nullptr)
+    return input_error("a conversation needs a tokenizer, and the model folder has none");
+  if (!chat_template_) return tl::unexpected(chat_template_.error());
+  const Result<RenderInput> input = chat_input(chat);
+  if (!input) return tl::unexpected(input.error());
+  return chat_prompt(*chat_template_, *tokenizer_, *input);
 }
 
 EngineStats EngineThread::stats() const {

@@ -14,6 +14,7 @@
 
 #include "engine/engine_loop.h"
 #include "foresail/engine.h"
+#include "text/chat_template.h"
 
 namespace foresail {
 
@@ -99,6 +100,8 @@ class EngineThread {
   void drain(std::chrono::milliseconds timeout);
   bool flush_cache() { return inbox_->flush().get(); }
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  Result<std::vector<int32_t>> encode_chat(const Chat& chat) const;
+  const std::string& model_path() const { return model_.options().model_path; }
   // How long its thread has been at work without coming back for more; 0 while it waits.
   std::chrono::milliseconds busy_for() const;
   int64_t max_total_len() const { return loop_.scheduler().capacity().max_total_len().value; }
@@ -113,6 +116,7 @@ class EngineThread {
   void publish();
 
   std::unique_ptr<Tokenizer> tokenizer_;  // null: none in the model folder
+  Result<ChatTemplate> chat_template_;
   LoadedModel model_;
   EngineLoop loop_;
   std::shared_ptr<EngineInbox> inbox_ = std::make_shared<EngineInbox>();

@@ -50,7 +50,4 @@ struct ServedModel {
   int64_t created = 0;  // seconds since 1970
 };
 
-// Of generation_config.json in the model's folder, where there is one. Throws Error{kModel}.
-SamplingParams read_sampling_defaults(const std::string& model_path, SamplingParams sampling = {});
-
 }  // namespace foresail

@@ -11,6 +11,7 @@
 #include "base/utf8.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/printable_name.h"
+#include "engine/sampling_defaults.h"
 #include "server/generation.h"
 #include "server/http/http_server.h"
 #include "server/routes.h"
