@@ -6,6 +6,7 @@
 #include "apps/command.h"
 #include "base/json.h"
 #include "engine/memory_plan.h"
+#include "foresail/version.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cuda/cuda_kernels.h"
 

@@ -22,7 +22,9 @@ add_custom_target(foresail_archive ALL DEPENDS ${archive})
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 install(FILES ${archive} DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/foresail DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/foresail ${FORESAIL_MADE_HEADERS}/foresail
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/foresail)
 configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/foresail-config.cmake.in
   ${CMAKE_BINARY_DIR}/foresail-config.cmake INSTALL_DESTINATION ${package_dir}

@@ -1,8 +1,10 @@
 // The version that clients are told.
 #pragma once
 
+#include "foresail/version.h"
+
 namespace foresail {
 
-inline constexpr const char* kVersion = "0.1.0";
+inline constexpr const char* kVersion = FORESAIL_VERSION;
 
 }  // namespace foresail
