@@ -26,6 +26,8 @@
 
 namespace foresail {
 
+class ThreadPool;
+
 class KernelSet {
  public:
   virtual ~KernelSet() = default;
@@ -55,6 +57,8 @@ class KernelSet {
   virtual void end_chain() {}
   // Whether a pass should end with choose_tokens: where fetching logits would make the host wait.
   virtual bool prefers_choosing() const { return false; }
+  // Those that its operations run on, for the host's own work between them; null: none.
+  virtual ThreadPool* host_threads() { return nullptr; }
   // How the two forms of attention over such a cache compare.
   virtual AttentionRates attention_rates(const LatentCache& cache, int head_count) const {
     (void)cache, (void)head_count;

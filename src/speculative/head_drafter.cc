@@ -6,6 +6,7 @@
 #include "kernels/cache_slot.h"
 #include "model/scratch.h"
 #include "runtime/sampling.h"
+#include "speculative/draw_rows.h"
 
 namespace foresail {
 
@@ -65,23 +66,28 @@ void HeadDrafter::run(HeadRows& rows, bool recycled, bool keys_are_slots) {
                      keys_are_slots ? slot_caches_ : caches_);
   const MatrixView states = on_host(memory_, output.states, states_);
   const MatrixView logits = on_host(memory_, output.logits, logits_);
-  for (size_t i = 0; i < selected.size(); ++i) {
+  const std::span<const int32_t> token_map = head_->token_map();
+  ThreadPool* const threads = kernels_ == nullptr || observer_ ? nullptr : kernels_->host_threads();
+  const auto is_alone = [&](int64_t i) { return rows.guides[i].guides(); };
+  draw_rows(threads, std::ssize(selected), is_alone, [&](int64_t i) {
     Proposal& proposal = proposals_[rows.request_slots[i]];
     const auto row = [&](const MatrixView& matrix) {
-      return std::span(static_cast<float*>(row_range(matrix, static_cast<int64_t>(i), 1).data),
-                       matrix.cols);
+      return std::span(static_cast<float*>(row_range(matrix, i, 1).data), matrix.cols);
     };
     proposal.state.assign(row(states).begin(), row(states).end());
     // Entry p pairs token p + 1 with state p and so predicts position p + 2.
-    const std::span<const int32_t> token_map = head_->token_map();
     proposal.guide = std::move(rows.guides[i]);
-    proposal.guide.find_allowed(allowed_);
-    const int32_t draft_token = coupled_argmax(
-        row(logits), *rows.sampling[i], rows.positions[selected[i]] + 2, token_map, allowed_);
+    std::span<const uint64_t> allowed;
+    if (proposal.guide.guides()) {  // else others may be drawn meanwhile
+      proposal.guide.find_allowed(allowed_);
+      allowed = allowed_;
+    }
+    const int32_t draft_token = coupled_argmax(row(logits), *rows.sampling[i],
+                                               rows.positions[selected[i]] + 2, token_map, allowed);
     proposal.token = token_map.empty() ? draft_token : token_map[draft_token];
     if (proposal.guide.guides()) proposal.guide.advance(proposal.token);
     if (observer_) observer_(proposal, row(logits));
-  }
+  });
 }
 
 // Adds the rows to those of the slot that wait on the host. False: they must be run now. Whole

@@ -87,10 +87,14 @@ int32_t Iteration::draw_from(RequestState& request, const MatrixView& logits, in
   if (request.top_logprobs) untouched.assign(values.begin(), values.end());
   const auto position = static_cast<int64_t>(request.tokens.size());
   const bool too_short = position < request.blocked_until;
-  request.guide.find_allowed(allowed_);
+  std::span<const uint64_t> allowed;
+  if (request.guide.guides()) {  // else others may be drawn meanwhile
+    request.guide.find_allowed(allowed_);
+    allowed = allowed_;
+  }
   int32_t token = Sampler::sample(
       values, request.sampling, request.counts, position,
-      too_short ? std::span<const int32_t>(request.blocked) : std::span<const int32_t>(), allowed_);
+      too_short ? std::span<const int32_t>(request.blocked) : std::span<const int32_t>(), allowed);
   // A NaN is never the largest, so the chosen logit is one only when there was no other.
   if (std::isnan(values[token])) request.failed = true;
   token = pretended.value_or(token);

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "model/scratch.h"
+#include "speculative/draw_rows.h"
 #include "speculative/iteration_rows.h"
 
 namespace foresail {
@@ -230,7 +231,10 @@ void Iteration::accept(const Flight::Item& item, const Verdict& verdict, Iterati
 std::vector<IterationResult> Iteration::finish(const Flight& flight) {
   const Verdict verdict = flight.chosen ? fetch_chosen(flight) : fetch_logits(flight.output);
   std::vector<IterationResult> results(flight.items.size());
-  for (size_t i = 0; i < flight.items.size(); ++i) {
+  const auto is_alone = [&](int64_t i) { return flight.items[i].request->guide.guides(); };
+  // What the kernels chose is only read.
+  ThreadPool* const threads = flight.chosen ? nullptr : model_.kernels().host_threads();
+  draw_rows(threads, std::ssize(flight.items), is_alone, [&](int64_t i) {
     const Flight::Item& item = flight.items[i];
     // The plan may want fewer verified than were proposed.
     item.request->drafts.resize(static_cast<size_t>(item.row_count) - 1);
@@ -238,7 +242,7 @@ std::vector<IterationResult> Iteration::finish(const Flight& flight) {
     results[i].drafted = item.row_count - 1;
     results[i].drafts = item.request->drafts;
     accept(item, verdict, results[i]);
-  }
+  });
   if (flight.queued) {
     const auto item_count = static_cast<int64_t>(flight.items.size());
     for (int64_t i = 0; i < item_count; ++i) {

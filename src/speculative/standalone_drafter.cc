@@ -4,6 +4,7 @@
 
 #include "kernels/cache_slot.h"
 #include "model/scratch.h"
+#include "speculative/draw_rows.h"
 
 namespace foresail {
 namespace {
@@ -62,7 +63,6 @@ void StandaloneDrafter::draft(std::span<const DraftRequest> requests,
   std::vector<PassRows> rows_of_loop;
   std::vector<int> pass_counts;
   std::vector<OutputGuide> guides;
-  std::vector<uint64_t> allowed;
   int most_passes = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     drafts[i].clear();
@@ -91,16 +91,18 @@ void StandaloneDrafter::draft(std::span<const DraftRequest> requests,
         model_->forward({rows.tokens, rows.positions, rows.slots, sequences, logit_rows},
                         store_.layers(loop.first.keys_are_slots()));
     const MatrixView all = on_host(model_->kernels().memory(), output.logits, logits_);
-    for (size_t row = 0; row < going.size(); ++row) {
-      const MatrixView logits = row_range(all, static_cast<int64_t>(row), 1);
+    const auto is_alone = [&](int64_t row) { return guides[going[row]].guides(); };
+    draw_rows(model_->kernels().host_threads(), std::ssize(going), is_alone, [&](int64_t row) {
+      const MatrixView logits = row_range(all, row, 1);
       OutputGuide& guide = guides[going[row]];
+      std::vector<uint64_t> allowed;
       guide.find_allowed(allowed);
       const int32_t token =
           coupled_argmax({static_cast<float*>(logits.data), static_cast<size_t>(logits.cols)},
                          *requests[going[row]].sampling, rows.positions[row] + 1, {}, allowed);
       if (guide.guides()) guide.advance(token);
       drafts[going[row]].push_back(token);
-    }
+    });
   }
 }
 

@@ -38,6 +38,32 @@ TEST(TruncatedDrafts, AModelThatDraftsForItselfIsAlwaysRight) {
   }
 }
 
+// Requests of a batch are drawn at once where there are threads.
+TEST(TruncatedDrafts, TokensOfABatchDoNotDependOnThreads) {
+  for (int index = 0; index < kUnscriptedDraftings; ++index) {
+    EngineOptions options = tiny_options(kDraftings[index], 16);
+    std::vector<Request> requests = random_requests(60 + index, 16);
+    for (size_t i = 0; i < requests.size(); ++i)
+      if (i % 3 == 0) requests[i].sampling = kTruncated[i % std::size(kTruncated)];
+    add_terms(requests);
+    options.speculative.steps = 3;
+    const auto outputs = [&](int threads) {
+      options.threads = threads;
+      LoadedModel model(options);
+      EngineLoop loop(model, nullptr, options);
+      return serve(loop, requests);
+    };
+    const std::vector<Output> expected = outputs(1), drawn = outputs(3);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE(fmt::format("{} request {}", kDraftings[index].name, i));
+      EXPECT_EQ(drawn[i].ids, expected[i].ids);
+      EXPECT_EQ(drawn[i].stats.drafted_at, expected[i].stats.drafted_at);
+      EXPECT_EQ(drawn[i].stats.accepted_at, expected[i].stats.accepted_at);
+      expect_same_logprobs(drawn[i], expected[i]);
+    }
+  }
+}
+
 // Fewer tokens are easier to guess. When heads proposed any token, these were 2.08 and 2.25, below
 // the 2.18 and 2.31 of draws without truncation.
 TEST(TruncatedDrafts, HeadsGuessBetterAmongFewTokens) {

@@ -23,6 +23,7 @@ class CpuKernels : public KernelSet {
 
   std::string_view name() const override { return name_; }
   DType act_dtype() const override { return dtype_; }
+  ThreadPool* host_threads() override { return &pool_; }
   MatrixPtr pack(const HostMatrix& weight) override;
   void embed(std::span<const int32_t> ids, const MatrixView& table, float scale,
              const MatrixView& out) override;
