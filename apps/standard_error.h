@@ -1,19 +1,20 @@
 // What is said on stderr. Nobody may be there to read it (a full disk, a log reader that has died,
-// a closed descriptor), and the work goes on all the same: fmt::print would throw.
+// a closed descriptor), and the work goes on all the same: fmt::print would throw, and the signal
+// of a pipe without a reader would end the process.
 #pragma once
 
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <string>
+#include <string_view>
 #include <utility>
 
 namespace foresail {
 
+void write_to_stderr(std::string_view text);
+
 template <typename... Args>
 void tell(fmt::format_string<Args...> format, Args&&... args) {
-  const std::string text = fmt::format(format, std::forward<Args>(args)...);
-  std::fwrite(text.data(), 1, text.size(), stderr);
+  write_to_stderr(fmt::format(format, std::forward<Args>(args)...));
 }
 
 }  // namespace foresail

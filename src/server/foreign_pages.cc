@@ -38,7 +38,7 @@ bool is_of_this_machine(const std::string& host) {
 
 void ForeignPages::check() const {
   for (const std::string& allowed : allowed_hosts)
-    if (host_of(allowed).empty() || allowed.find_first_of("/*@ \t\r\n") != std::string::npos)
+    if (host_of(allowed).empty() || allowed.find_first_of("/*@,;?#% \t\r\n") != std::string::npos)
       throw_error(ErrorCode::kUsage,
                   "--allowed-host {}: give one name as it stands in a URL, without scheme, path "
                   "and patterns (with an API key every name passes)",

@@ -368,7 +368,8 @@ void Generation::client_gone() {
   count_unfinished();
   bool any = false;
   for (const Choice& choice : record_.choices) any = any || !choice.ids.empty();
-  ++(any ? serving_.metrics.gone_while_running : serving_.metrics.gone_while_waiting);
+  if (!spec_.options.is_probe)
+    ++(any ? serving_.metrics.gone_while_running : serving_.metrics.gone_while_waiting);
   close("client_gone");
 }
 

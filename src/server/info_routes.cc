@@ -192,14 +192,16 @@ void add_info_routes(Router& router, RouteContext context) {
   for (const char* path : {"/model_info", "/get_model_info"})
     router.add({"GET", path, Access::kUser, When::kLoaded, [context](const auto& exchange) {
                   const ServedModel& model = context.serving->model;
-                  // Where it lies, as in /server_info, is told to an admin only.
-                  const bool admin = context.auth.is_admin(exchange->request());
-                  send_json(*exchange,
-                            object_of({{"model_path", admin ? context.options.engine.model_path
-                                                            : model.names.front()},
-                                       {"is_generation", true},
-                                       {"max_model_len", model.max_total_len},
-                                       {"vocab_size", model.vocab_size}}));
+                  // Where it lies, as in /server_info, is told to an admin only, and only where it
+                  // is a name too.
+                  const bool tells_path =
+                      !model.path.empty() && context.auth.is_admin(exchange->request());
+                  send_json(
+                      *exchange,
+                      object_of({{"model_path", tells_path ? model.path : model.names.front()},
+                                 {"is_generation", true},
+                                 {"max_model_len", model.max_total_len},
+                                 {"vocab_size", model.vocab_size}}));
                 }});
   router.add({"GET", "/v1/loads", Access::kUser, When::kLoaded,
               [context](const auto& exchange) { send_json(*exchange, loads(context)); }});

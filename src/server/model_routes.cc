@@ -78,6 +78,7 @@ void tokenize(const RouteContext& context, Exchange& exchange) {
     fields.boolean("add_special_tokens", add_special);
     if (!fields.has("prompt")) fields.refuse("prompt", "is missing");
     fields.text("prompt", SIZE_MAX, prompt);
+    refuse_unserved(fields);
     if (fields.fault()) return refuse(api_error(*fields.fault()));
     ids = model.tokenizer->encode(prompt, {.add_bos = add_special});
   }

@@ -115,8 +115,9 @@ TEST(ForeignPages, AreToldByWhatBrowsersSay) {
 
 // What would never match is a slip: whoever wrote it would look for the fault elsewhere.
 TEST(ForeignPages, AllowedHostsAreNames) {
-  for (const char* wrong : {"https://good.com", "good.com/v1", "*", "*.good.com",
-                            "good.com evil.com", "me@good.com", ":8000", ""})
+  for (const char* wrong :
+       {"https://good.com", "good.com/v1", "*", "*.good.com", "good.com evil.com",
+        "good.com,evil.com", "good.com?x", "good.com#x", "me@good.com", ":8000", ""})
     EXPECT_THROW(Auth({}, "", {.allowed_hosts = {"good.com", wrong}}), Error) << wrong;
   for (const char* right : {"good.com", "good.com:8000", "null", "[::1]", "localhost"})
     EXPECT_NO_THROW(Auth({}, "", {.allowed_hosts = {right}})) << right;

@@ -462,6 +462,7 @@ TEST_F(Completions, SaltsKeepPrefixesApartInEveryApi) {
   };
   EXPECT_EQ(alone({{"cache_salt", "a new one"}}), 0);
   EXPECT_EQ(alone({{"extra_key", "another new one"}}), 0);
+  EXPECT_EQ(complete({{"cache_salt", "a"}, {"extra_key", ""}}).status, 200);
   expect_refused(complete({{"cache_salt", "a"}, {"extra_key", "b"}}), "extra_key", "exclude");
 }
 

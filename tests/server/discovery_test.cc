@@ -117,7 +117,7 @@ TEST(ServerStart, ProbesAreInNoFigure) {
     for (std::string line; std::getline(lines, line);) {
       if (line[0] == '#') continue;
       for (const char* name : {"prompt_tokens", "generation_tokens", "success", "seconds_",
-                               "prefix_cache", "spec_", "request_", "kv_pages"})
+                               "prefix_cache", "spec_", "request_", "kv_pages", "disconnects"})
         if (line.find(name) < line.find('{')) {
           kept += line + "\n";
           break;

@@ -110,6 +110,15 @@ class ExitStatus(unittest.TestCase):
                 connection.close()
                 self.assertEqual(process.wait(timeout=60), 0)
 
+    def test_0_of_a_command_without_anyone_at_stderr(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        result = subprocess.run([FORESAIL, "run", MODEL, "--prompt", "Once", "-n", "4"],
+                                stdout=subprocess.PIPE, stderr=writer)
+        os.close(writer)
+        self.assertEqual(result.returncode, 0)
+        self.assertTrue(result.stdout)
+
     def test_0_where_the_ready_line_cannot_be_written(self):
         for way in (">/dev/full", ">&-"):
             with self.subTest(way), tempfile.TemporaryDirectory() as folder:

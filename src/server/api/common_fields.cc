@@ -96,9 +96,11 @@ void read_handling(JsonObject& fields, GenerationSpec& spec) {
   fields.integer("priority", INT32_MIN, INT32_MAX, options.priority);
   fields.text("cache_salt", kMaxNameBytes, options.cache_salt);
   // One of the two would be lost, and with it what keeps prefixes apart.
-  if (fields.has("extra_key") && !options.cache_salt.empty())
+  std::string extra_key;
+  fields.text("extra_key", kMaxNameBytes, extra_key);
+  if (!extra_key.empty() && !options.cache_salt.empty())
     fields.refuse("extra_key", "and 'cache_salt' exclude each other");
-  fields.text("extra_key", kMaxNameBytes, options.cache_salt);
+  if (!extra_key.empty()) options.cache_salt = extra_key;
   if (fields.has("speculative_num_steps"))
     fields.integer("speculative_num_steps", 0, INT32_MAX, options.speculative_steps.emplace());
 }
@@ -146,7 +148,7 @@ void refuse_unserved(JsonObject& fields, std::span<const std::string_view> furth
     }
   for (const auto& [name, nothing] : kUnservedCounts) {
     const OrderedJson* value = fields.find(name);
-    if (value != nullptr && !(nothing && *value == *nothing)) refuse(name);
+    if (value != nullptr && *value != false && !(nothing && *value == *nothing)) refuse(name);
   }
 }
 

@@ -38,11 +38,11 @@ struct PromptList {
 void read_prompts(JsonObject& fields, std::string_view name, const ServedModel& model,
                   PromptList& prompts);
 
-// Sets max_tokens of every prompt: `asked`, or the room left. Else 400 with the counts. After the
-// fields that ask for log probabilities and least tokens.
 struct LengthNames {
   std::string_view prompt = "prompt", most = "max_tokens", least = "min_tokens";
 };
+// Sets max_tokens of every prompt: `asked`, or the room left. Else 400 with the counts. After the
+// fields that ask for log probabilities and least tokens.
 std::optional<ApiError> fit_context(GenerationSpec& spec, std::optional<int64_t> asked,
                                     const ServedModel& model, const LengthNames& names = {});
 

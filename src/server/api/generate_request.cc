@@ -49,11 +49,12 @@ ApiResult<GenerationSpec> parse_generate(const OrderedJson& body, const ServedMo
   spec.seeded = sampling.has("sampling_seed");
   sampling.integer("sampling_seed", INT64_MIN, INT64_MAX, spec.options.sampling.seed);
   refuse_unserved(sampling);
+  refuse_unserved(fields);
+  if (fields.fault()) return tl::unexpected(api_error(*fields.fault()));
   compile_output(sampling, read_output_form(sampling), {}, model, may_compile,
                  spec.options.grammar);
   if (sampling.fault()) return tl::unexpected(api_error(*sampling.fault()));
 
-  refuse_unserved(fields);
   read_logprobs(fields, model, spec);
   read_handling(fields, spec);
   fields.boolean("stream", spec.stream);
