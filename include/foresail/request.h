@@ -41,7 +41,7 @@ struct Request {
   std::vector<int32_t> input_ids = {};  // tokens, those of Engine::encode_chat() for example
   int64_t max_tokens = 128;
   int64_t min_tokens = 0;  // until then no end token is drawn, and stops are not looked for
-  SamplingParams sampling;
+  SamplingParams sampling = {};
   std::vector<std::string> stops = {};
   std::vector<int32_t> stop_token_ids = {};  // end it as the end token does
   bool include_stop = false;                 // the stop string stays in the text

@@ -28,7 +28,12 @@ Result<RenderInput> chat_input(const Chat& chat) {
     OrderedJson entry = object_of({{"role", message.role}, {"content", message.content}});
     const auto fields = read_json(message.fields, fmt::format("messages[{}].fields", i), false);
     if (!fields) return tl::unexpected(fields.error());
-    for (const auto& [name, value] : fields->items()) entry[name] = value;
+    for (const auto& [name, value] : fields->items()) {
+      if (entry.contains(name))
+        return input_error(fmt::format("messages[{}].fields must not set \"{}\"", i, name),
+                           fmt::format("messages[{}].fields", i));
+      entry[name] = value;
+    }
     input.messages.push_back(std::move(entry));
   }
   auto tools = read_json(chat.tools, "tools", true);
@@ -36,7 +41,11 @@ Result<RenderInput> chat_input(const Chat& chat) {
   if (!tools->empty()) input.tools = *std::move(tools);
   const auto variables = read_json(chat.variables, "variables", false);
   if (!variables) return tl::unexpected(variables.error());
-  for (const auto& [name, value] : variables->items()) input.extra[name] = value;
+  for (const auto& [name, value] : variables->items()) {
+    if (is_given_to_templates(name))
+      return input_error(fmt::format("variables must not set \"{}\"", name), "variables");
+    input.extra[name] = value;
+  }
   input.add_generation_prompt = chat.add_generation_prompt;
   return input;
 }

@@ -268,10 +268,12 @@ RowResult EngineLoop::commit(const StepOutcome::Row& row, std::vector<int32_t>& 
   if (row.verified) {
     count_verify_pass(stats, row.result.drafted, accepted);
     if (adaptive_depth_) adaptive_depth_->observe(row.result.drafted, accepted);
-    ++totals_.verify_passes;
-    if (row.result.drafted > 0) ++totals_.draft_passes;
-    totals_.drafted += row.result.drafted;
-    totals_.accepted += accepted;
+    if (!running->prepared.request.is_probe) {
+      ++totals_.verify_passes;
+      if (row.result.drafted > 0) ++totals_.draft_passes;
+      totals_.drafted += row.result.drafted;
+      totals_.accepted += accepted;
+    }
   }
   const Clock::time_point now = Clock::now();
   if (stats.output_tokens == 0) {

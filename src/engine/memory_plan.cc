@@ -92,10 +92,9 @@ const std::string& kv_cache_dtype(const ModelOptions& options) {
 
 // The keys and values that expanded prefill makes of the latents of one chunk, for all heads.
 uint64_t expanded_bytes(const ModelConfig& config, const ModelOptions& options,
-                        const std::string& device) {
+                        const std::string& device, int64_t context_length) {
   if (options.attention_path == "absorbed") return 0;
-  const int64_t most = options.context_length > 0 ? options.context_length : kDefaultContext;
-  const int64_t keys = std::min<int64_t>(AttentionConfig{}.prefix_chunk_keys, most);
+  const int64_t keys = std::min<int64_t>(AttentionConfig{}.prefix_chunk_keys, context_length);
   const auto f32_bytes = saturating_mul(static_cast<uint64_t>(4 * keys * config.head_count),
                                         static_cast<uint64_t>(config.nope_dim + config.value_dim));
   if (device != "cuda") return f32_bytes;
@@ -109,8 +108,6 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
   MemoryPlan plan;
   const std::string device = resolve_device(options.device);
   plan.workspace_bytes = device == "cuda" ? kCudaWorkspaceBytes : kWorkspaceBytes;
-  plan.workspace_bytes =
-      saturating_add(plan.workspace_bytes, expanded_bytes(config, options, device));
   plan.available_bytes = device_memory_bytes(device);
   if (device == "cuda" && !options.disable_cuda_graph)
     plan.graph_bytes = kMostRecordedPasses *
@@ -145,6 +142,8 @@ MemoryPlan plan_memory(const ModelConfig& config, const ModelOptions& options, b
   plan.context_length = options.context_length > 0
                             ? options.context_length
                             : std::min(config.max_positions, kDefaultContext);
+  plan.workspace_bytes = saturating_add(
+      plan.workspace_bytes, expanded_bytes(config, options, device, plan.context_length));
   const int64_t cached_layers = config.layer_count + (with_mtp ? config.mtp_layer_count : 0);
   plan.kv_bytes_per_token = static_cast<uint64_t>(cached_layers * config.latent_row_dim()) *
                             element_bytes(kv_cache_dtype(options));

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/json.h"
 
@@ -19,5 +20,11 @@ struct RenderInput {
   std::optional<std::string> bos_token, eos_token;
   std::optional<std::time_t> now;  // for strftime_now; left out: the clock
 };
+
+// Whether a variable of this name is one of the above, which those in `extra` may not replace.
+inline bool is_given_to_templates(std::string_view name) {
+  return name == "messages" || name == "tools" || name == "documents" || name == "bos_token" ||
+         name == "eos_token" || name == "add_generation_prompt";
+}
 
 }  // namespace foresail

@@ -90,6 +90,10 @@ TEST(Embedding, ToolsVariablesAndFieldsReachTheTemplate) {
   EXPECT_EQ(fault([](Chat& c) { c.tools = "{}"; }), "tools: tools must be the text of a JSON list");
   EXPECT_EQ(fault([](Chat& c) { c.variables = "[]"; }),
             "variables: variables must be the text of a JSON object");
+  EXPECT_EQ(fault([](Chat& c) { c.variables = R"({"messages": []})"; }),
+            "variables: variables must not set \"messages\"");
+  EXPECT_EQ(fault([](Chat& c) { c.messages[1].fields = R"({"role": 5})"; }),
+            "messages[1].fields: messages[1].fields must not set \"role\"");
   EXPECT_TRUE(fault([](Chat& c) {
                 c.messages[1].fields = "{";
               }).starts_with("messages[1].fields: messages[1].fields: "));

@@ -33,8 +33,7 @@ void read_template_variables(JsonObject& fields, RenderInput& input) {
     return fields.refuse("chat_template_kwargs",
                          fmt::format("holds more than {} variables", kMaxTemplateVariables));
   for (const auto& [name, value] : variables->items()) {
-    if (name == "messages" || name == "tools" || name == "documents" || name == "bos_token" ||
-        name == "eos_token" || name == "add_generation_prompt")
+    if (is_given_to_templates(name))
       return fields.refuse("chat_template_kwargs", fmt::format("must not set \"{}\"", name));
     input.extra[name] = value;
   }
