@@ -26,7 +26,8 @@ int main(int argc, char** argv) try {
                             .max_tokens = 32,
                             .sampling = engine.default_sampling()};
   // Of a conversation instead:
-  //   request.input_ids = *engine.encode_chat({{{"user", "Tell me a story."}}});
+  //   auto ids = engine.encode_chat({{{"user", "Tell me a story."}}});  // refused: ids.error()
+  //   if (ids) request.input_ids = *ids;
   std::vector<foresail::Request> requests(2, request);
   requests[1].sampling.seed = 1;
   for (auto& stream : engine.submit(requests)) {

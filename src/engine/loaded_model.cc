@@ -110,8 +110,7 @@ AttentionConfig attention_config(const ModelOptions& options) {
       (config.backend == AttentionBackend::kReference))
     throw_error(ErrorCode::kUsage,
                 "options.fallback_attention_backend {} and options.attention_backend {} do not go "
-                "together: "
-                "reference is for both or for none",
+                "together: reference is for both or for none",
                 backend_name(config.fallback_backend), backend_name(config.backend));
   config.page_size = options.page_size;
   config.prefill_path = parse_attention_path(options.attention_path);
@@ -136,8 +135,7 @@ SpeculativeAlgorithm parse_speculative_algorithm(const std::string& name) {
   if (upper == "STANDALONE") return SpeculativeAlgorithm::kStandalone;
   throw_error(ErrorCode::kUsage,
               "options.speculative.algorithm {} is unknown: choose MTP (alias NEXTN), EAGLE, "
-              "EAGLE3, NGRAM, "
-              "STANDALONE or NONE",
+              "EAGLE3, NGRAM, STANDALONE or NONE",
               name);
 }
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <vector>
 
 #include "kernels/token_choice.h"
 #include "kernels/token_truncation.h"

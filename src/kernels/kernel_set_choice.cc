@@ -1,5 +1,4 @@
 // How a set that leaves it to the host chooses tokens, accepts drafts and counts what was chosen.
-#include <algorithm>
 #include <cmath>
 #include <vector>
 

@@ -1,7 +1,5 @@
 #include "runtime/sampling.h"
 
-#include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "kernels/drawable_tokens.h"

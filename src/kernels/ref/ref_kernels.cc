@@ -354,7 +354,6 @@ class RefKernels final : public KernelSet {
   DType act_dtype_;
 };
 
-// models.md §2.6 in float64. A NaN choice counts as -inf, so ids stay in range.
 void RefKernels::choose_tokens(const MatrixView& logits, std::span<const TokenDraw> draws,
                                const int32_t* token_map, bool marks, int32_t* tokens) {
   for (size_t row = 0; row < draws.size(); ++row) {
@@ -368,6 +367,7 @@ void RefKernels::choose_tokens(const MatrixView& logits, std::span<const TokenDr
   }
 }
 
+// models.md §2.6 in float64. A NaN choice counts as -inf, so ids stay in range.
 void RefKernels::route(const MatrixView& logits, const RouteParams& params, int32_t* ids,
                        float* weights) {
   const int expert_count = params.expert_count;
